@@ -1,6 +1,6 @@
 /* KEYS AND ROTATION: how much of the keys each block length and rank keep, and at what cost.
  *
- * Keys are factored as Rot(p_j - a) k_j, where a is the start of their block (kernels/packed.h). K0
+ * Keys are factored as Rot(p_j - a) k_j, where a is the start of their block (packed/lowrank.h). K0
  * has blocks of one row, so keys before rotation; K1 has one block, so keys as cached; K2 is in
  * between. Longer blocks need fewer latent queries but leave more rotation in the matrix.
  *
@@ -23,7 +23,7 @@
 
 #include "bench/packed_case.h"
 #include "cli/eval/session.h"
-#include "kernels/factor.h"
+#include "factor/factor.h"
 
 enum { ROWS = 576, LONG = 4096, FAST = 4, ITEMS = 8, SEED = 3 };
 
@@ -106,13 +106,13 @@ static double raw_us(bench *b, int n) {
 
 static fv_packed_shape keys_shape(int32_t n, int32_t rank, int32_t n_kv, int32_t d_head) {
     return (fv_packed_shape){.n = n,
-                             .rank = rank,
-                             .rank2 = rank,
+                             .lowrank.rank = rank,
+                             .lowrank.rank2 = rank,
                              .n_kv = n_kv,
                              .d_head = d_head,
                              .dtype = FV_BF16,
                              .kind = FV_PACKED_K,
-                             .bits = 16};
+                             .lowrank.bits = 16};
 }
 
 /* Measures one block length. The factors of the largest rank contain those of all smaller ranks. */

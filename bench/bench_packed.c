@@ -17,7 +17,8 @@
 #include <string.h>
 
 #include "bench/packed_case.h"
-#include "kernels/factor.h"
+#include "factor/factor.h"
+#include "packed/lowrank.h"
 
 enum { H = CASE_HEADS, D = CASE_D, W = CASE_WIDTH, R = CASE_RANK, R2 = 16 };
 
@@ -176,13 +177,13 @@ static void measure_rebuild(bench *b) {
 
 static fv_packed_shape factors_shape(int n, fv_packed_kind kind) {
     return (fv_packed_shape){.n = n,
-                             .rank = R,
-                             .rank2 = R,
+                             .lowrank.rank = R,
+                             .lowrank.rank2 = R,
                              .n_kv = H,
                              .d_head = D,
                              .dtype = FV_BF16,
                              .kind = kind,
-                             .bits = 16};
+                             .lowrank.bits = 16};
 }
 
 /* Factors one matrix and writes the result; returns seconds. */
@@ -193,7 +194,7 @@ static double compact_s(bench *b, fv_arena *arena, const fv_tensor *m, fv_packed
     fv_factor f;
     double t0 = bench_now_s();
     bench_must(fv_factorise(&b->be, arena, m, &goal, &f));
-    s.rank = s.rank2 = f.rank;
+    s.lowrank.rank = s.lowrank.rank2 = f.rank;
     fv_packed_write(&s, f.u, f.basis, to);
     fv_arena_reset(arena);
     *steps = f.steps;

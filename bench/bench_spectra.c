@@ -20,11 +20,13 @@
 
 #include "bench/program.h"
 #include "bench/spectra_case.h"
+#include "factor/factor_part.h"
+#include "factor/latent_project.h"
 #include "kernels/backends/open.h"
-#include "kernels/factor_part.h"
-#include "kernels/latent_project.h"
-#include "kernels/merged.h"
 #include "model/latent/fit.h"
+#include "packed/codes.h"
+#include "packed/lowrank.h"
+#include "packed/merged.h"
 #include "policy/policy.h"
 
 enum { MOST_DIRECTIONS = FV_LATENT_MOST, PARTS = 2 * SPECTRA_LAYERS, AT_A_TIME = 256 };
@@ -267,16 +269,15 @@ static void rebuilt(spectra *s, const float *z) {
     free(m);
 }
 
-/* Quantizes coefficients with row_bits bits per row, `each` bits per coefficient; 16: bits by
+/* Quantizes coefficients with row_bits bits per row, `each` bits per coefficient; 0: bits by
  * variance. */
 static void coded(spectra *s, const char *name, int32_t each, int32_t row_bits) {
     const fv_latent_layer *l = &s->latent->layer[0];
     fv_packed_shape shape = {.n = s->c.n,
                              .n_kv = s->latent->info.n_kv,
                              .d_head = s->latent->info.d_head,
-                             .bits = (uint8_t)each,
                              .form = FV_PACKED_LATENT,
-                             .row_bits = row_bits};
+                             .latent = {.row_bits = row_bits, .each_bits = (uint8_t)each}};
     float *z = projected(s);
     void *data = spectra_alloc(fv_latent_bytes(&shape), 1);
     bench_must(fv_latent_write(l, &shape, z, data));
@@ -292,7 +293,7 @@ static void latent_lines(spectra *s) {
         char name[64];
         int32_t bits = fv_latent_row_bits((int64_t)(raw_bytes(s) / parts[i]), s->c.n);
         snprintf(name, sizeof name, "pack=latent,budget=1/%d", parts[i]);
-        if (bits <= FV_LATENT_BITS * s->latent->info.n_dir) coded(s, name, 16, bits);
+        if (bits <= FV_LATENT_BITS * s->latent->info.n_dir) coded(s, name, 0, bits);
     }
 }
 
@@ -351,7 +352,6 @@ static fv_packed_shape shape_of(const spectra *s, int32_t part, fv_packed_form f
                              .d_head = s->c.d_head,
                              .dtype = FV_BF16,
                              .kind = (fv_packed_kind)(part % 2),
-                             .bits = 16,
                              .form = form};
 }
 
@@ -361,17 +361,18 @@ static size_t factors(spectra *s, const fv_params *p, int32_t part, float *m) {
     fv_arena arena = {0};
     fv_tensor x = fv_tensor_of(m, FV_F32, s->c.n, s->W);
     double error;
-    shape.bits = p->pack_svd.bits_4 ? 4 : p->pack_svd.bits_8 ? 8 : 16;
-    shape.rank = shape.rank2 = part % 2 ? p->pack_svd.rank_v : p->pack_svd.rank_k;
+    int32_t rank = part % 2 ? p->pack_svd.rank_v : p->pack_svd.rank_k;
+    uint8_t bits = p->pack_svd.bits_4 ? 4 : p->pack_svd.bits_8 ? 8 : 16;
+    shape.lowrank = (fv_lowrank_shape){rank, rank, bits};
     void *data = spectra_alloc(fv_packed_bytes(&shape), 1);
     bench_must(fv_factor_write(&s->be, &arena, &x, &what, &shape, data, &error));
     fv_packed_part made = {.shape = shape, .data = data};
-    float *u = spectra_alloc((size_t)shape.n * (size_t)shape.rank, sizeof *u);
-    float *basis = spectra_alloc((size_t)shape.rank * (size_t)s->W, sizeof *basis);
+    float *u = spectra_alloc((size_t)shape.n * (size_t)shape.lowrank.rank, sizeof *u);
+    float *basis = spectra_alloc((size_t)shape.lowrank.rank * (size_t)s->W, sizeof *basis);
     fv_packed_read_u(&made, 0, shape.n, u);
     fv_packed_read_basis(&made, basis);
-    fv_matmul_nn_args a = {.x = fv_tensor_of(u, FV_F32, shape.n, shape.rank),
-                           .w = fv_tensor_of(basis, FV_F32, shape.rank, s->W),
+    fv_matmul_nn_args a = {.x = fv_tensor_of(u, FV_F32, shape.n, shape.lowrank.rank),
+                           .w = fv_tensor_of(basis, FV_F32, shape.lowrank.rank, s->W),
                            .y = x};
     bench_must(s->be.ops->matmul_nn(&s->be, &a));
     free(basis);
@@ -384,9 +385,8 @@ static size_t factors(spectra *s, const fv_params *p, int32_t part, float *m) {
 static size_t codes(spectra *s, const fv_params *p, int32_t part, float *m) {
     fv_packed_shape shape = shape_of(s, part, FV_PACKED_QUANTIZED);
     double error;
-    shape.rank = shape.rank2 = 0;
-    shape.bits = p->pack_quant.bits_4 ? 4 : 8;
-    shape.n_outlier = (int32_t)fv_codes_all_outliers(&shape, p->pack_quant.outliers);
+    shape.codes.bits = p->pack_quant.bits_4 ? 4 : 8;
+    shape.codes.n_outlier = (int32_t)fv_codes_all_outliers(&shape, p->pack_quant.outliers);
     fv_packed_part made = {.shape = shape, .data = spectra_alloc(fv_packed_bytes(&shape), 1)};
     bench_must(fv_codes_write(&shape, m, made.data, &error));
     fv_codes_read(&made, 0, shape.n, m);
@@ -405,7 +405,7 @@ static size_t merged(spectra *s, const fv_params *p, int32_t part, float *const 
     shape[1].borrows = true;
     int32_t n = fv_merged_keep(&shape[0], from, p->pack_minicache.gamma, kept);
     for (int i = 0; i < 2; i++) {
-        shape[i].n_outlier = n;
+        shape[i].merged.n_exact = n;
         data[i] = spectra_alloc(fv_packed_bytes(&shape[i]), 1);
     }
     bench_must(fv_merged_write(shape, from, p->pack_minicache.t, kept, data, error));

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "packed/forms.h"
 #include "policy/policy.h"
 
 enum { H = CASE_HEADS, D = CASE_D, W = CASE_WIDTH, R = CASE_RANK, POSITION0 = 5 };
@@ -124,17 +125,15 @@ double case_packed_s(bench *b, packed_case c, int calls) {
         rows.group = group;
     }
     fv_packed_shape k = {.n = c.n,
-                         .rank = c.rank_k,
-                         .rank2 = c.rank_k,
                          .n_kv = H,
                          .d_head = D,
                          .dtype = FV_BF16,
                          .kind = FV_PACKED_K,
-                         .bits = (uint8_t)c.bits};
+                         .lowrank = {c.rank_k, c.rank_k, (uint8_t)c.bits}};
     fv_packed_shape v = k;
     v.kind = FV_PACKED_V;
-    v.rank = R;
-    v.rank2 = c.rank2_v;
+    v.lowrank.rank = R;
+    v.lowrank.rank2 = c.rank2_v;
     return packed_s(b, b->be.ops->attn_lowrank, (fv_packed_shape[]){k, v}, rows,
                     c.bits == 16 ? 0.1f : 1e-6f, calls);
 }
@@ -152,8 +151,8 @@ double case_codes_s(bench *b, int n, int bits, bool turned, int calls) {
                          .d_head = D,
                          .dtype = FV_BF16,
                          .kind = FV_PACKED_K,
-                         .bits = (uint8_t)bits,
-                         .form = FV_PACKED_QUANTIZED};
+                         .form = FV_PACKED_QUANTIZED,
+                         .codes.bits = (uint8_t)bits};
     fv_packed_shape v = k;
     v.kind = FV_PACKED_V;
     return packed_s(b, b->be.ops->attn_quantized, (fv_packed_shape[]){k, v}, rows, 1e-6f, calls);

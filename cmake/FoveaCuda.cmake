@@ -10,8 +10,8 @@
 set(FOVEA_CUDA AUTO CACHE STRING "The CUDA plugin: AUTO, ON, OFF")
 set(FOVEA_CUDA_ARCHS "80-real;90a-real;100" CACHE STRING "GPU architectures of the plugin")
 
-set(shared_headers common/buf.h common/peer.h common/status.h kernels/codes.h kernels/latent.h kernels/ops.def kernels/ops.h
-                   kernels/packed.h kernels/packed_part.h kernels/plugin.h kernels/tensor.h)
+set(shared_headers common/buf.h common/dtype.h common/peer.h common/status.h kernels/ops.def kernels/ops.h
+                   kernels/plugin.h kernels/tensor.h packed/codes.h packed/latent.h packed/lowrank.h packed/part.h)
 set(contract "")
 foreach(header IN LISTS shared_headers)
   file(SHA256 ${CMAKE_SOURCE_DIR}/${header} digest)
@@ -22,7 +22,7 @@ string(SHA256 contract "${contract}")
 set(FOVEA_PLUGIN_CONTRACT "FV_PLUGIN_CONTRACT=\"${contract}\"")
 target_compile_definitions(fovea_kernels_backends PRIVATE ${FOVEA_PLUGIN_CONTRACT})
 # What the plugin's sources may include.
-fovea_view(${CMAKE_BINARY_DIR}/layers/cuda "common;kernels;kernels/cuda;kernels/cuda/library")
+fovea_view(${CMAKE_BINARY_DIR}/layers/cuda "common;packed;kernels;kernels/cuda;kernels/cuda/library")
 # What a plugin takes from the program that loads it.
 target_link_options(fovea_kernels_backends INTERFACE
   -Wl,--export-dynamic-symbol=fv_fail -Wl,--export-dynamic-symbol=fv_fail_prefix

@@ -1,7 +1,7 @@
 #ifndef FOVEA_COMMON_TEXT_RULE_H
 #define FOVEA_COMMON_TEXT_RULE_H
 
-/* WHEN TEXT BECOMES CODES (kernels/text_codes.h): the prompt's text after the prompt has run, and
+/* WHEN TEXT BECOMES CODES (packed/text_codes.h): the prompt's text after the prompt has run, and
  * later text T tokens at a time, between two tokens. With P prompt tokens and h tokens run,
  * positions below
  *

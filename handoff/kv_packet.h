@@ -68,8 +68,7 @@ enum {
     X(LEAD, 'L', 'E', 'A', 'D')   /* u32 [2]: the layer whose image keys this one uses; 1: its */  \
                                   /* text keys too */                                              \
     X(PACKED, 'P', 'A', 'C', 'K') /* one layer's shapes of parts, blocks, positions */             \
-    X(FACTOR, 'F', 'A', 'C',                                                                       \
-      'T') /* a part (kernels/packed_part.h) of keys (part0 0) or values (1) */                    \
+    X(FACTOR, 'F', 'A', 'C', 'T') /* a part (packed/part.h) of keys (part0 0) or values (1) */     \
     X(IMPORTANCE, 'I', 'M', 'P',                                                                   \
       'O') /* f32 [n] importance of the entries: attention received so far */                      \
     X(TOKEN, 'T', 'O', 'K', 'N') /* the first token, sampled by the sender */                      \

@@ -97,7 +97,7 @@ fv_status fv_wire_grids_get(const uint8_t *p, uint32_t n_grid, uint32_t most, fv
 /* ---- PACK ------------------------------------------------------------------------------ */
 
 /* Image tokens of a layer as factors, codes, directions or coefficients: the shapes for
- * kernels/packed_part.h. Elements have the stores' type, heads and widths are the checkpoint's. For text
+ * packed/part.h. Elements have the stores' type, heads and widths are the checkpoint's. For text
  * tokens only keys are factors: their values have rank 0, and are rows. */
 typedef struct fv_wire_packed {
     uint32_t n, n_anchor;  /* tokens, and their blocks */

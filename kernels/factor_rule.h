@@ -1,7 +1,7 @@
 #ifndef FOVEA_KERNELS_FACTOR_RULE_H
 #define FOVEA_KERNELS_FACTOR_RULE_H
 
-/* The rules of the iteration of kernels/factor.h: number of vectors and convergence, the same on all
+/* The rules of the iteration of factor/factor.h: number of vectors and convergence, the same on all
  * backends. C, C++ and kernels. */
 #include <math.h>
 #include <stdbool.h>
@@ -21,7 +21,7 @@ FV_RULE int32_t fv_factor_oversample(int32_t rank) { return 16 + rank / 8; }
 
 /* The iteration ends when the gain still possible is less than this share of the squared error, about half
  * that share of the error. The gain is an estimate; the true excess of the error is at most 0.33 % over the
- * spectra of tests/unit/kernels/test_factor.c. */
+ * spectra of tests/unit/factor/test_factor.c. */
 #define FV_FACTOR_GAIN_SHARE 0.01
 
 /* The last products, which gain much themselves, are tried from this share of possible gain on. */

@@ -11,7 +11,7 @@
  * and bounds them. */
 #include <math.h>
 
-#include "kernels/convert.h"
+#include "common/convert.h"
 
 static const float LN2_HI = 0x1.62e430p-1f, LN2_LO = -0x1.05c610p-29f; /* sum: ln 2 + 2^-58 */
 

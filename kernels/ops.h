@@ -65,8 +65,8 @@
 #include "common/buf.h"
 #include "common/peer.h"
 #include "common/status.h"
-#include "kernels/packed.h"
 #include "kernels/tensor.h"
+#include "packed/part.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -326,7 +326,7 @@ typedef struct fv_packed_seq {
     int32_t score_rows, score_ld;
 } fv_packed_seq;
 
-/* Attention on packed rows in rank space (packed.h): keys and values are never rebuilt from factors. With
+/* Attention on packed rows in rank space (packed/lowrank.h): keys and values are never rebuilt from factors. With
  * u_j, w_j the rows of the keys' and values' U, 0 beyond the rank at which row j is read, per
  * query row and head h with KV head g:
  *
@@ -341,7 +341,7 @@ typedef struct fv_packed_seq {
  * and at the end, one chain over r = 0, 1, ... from 0, then a division:
  *     o[d] = (o[d] = fma(z[r], B_v[r, g, d], o[d])) / l;   lse = m + log(l)
  *
- * Where values are rows (packed.h), z is o itself: o[d] = o[d] * c, then o[d] = fma(p_j, v_j[d],
+ * Where values are rows (packed/lowrank.h), z is o itself: o[d] = o[d] * c, then o[d] = fma(p_j, v_j[d],
  * o[d]), as in attention, and at the end the division.
  *
  * On a backend that computes in bf16, decoded numbers, q_a, t_a, z and p_j are rounded before they are
@@ -359,7 +359,7 @@ typedef struct fv_attn_packed_args {
     const fv_packed_seq *seqs; /* [n_seq] */
 } fv_attn_packed_args;
 
-/* attn_quantized: attention on quantized tokens (codes.h), decoded on the fly, with the same arguments,
+/* attn_quantized: attention on quantized tokens (packed/codes.h), decoded on the fly, with the same arguments,
  * except that no scores are written. With k_j, v_j the D decoded numbers of token j and KV head g,
  * outliers included:
  *
@@ -374,10 +374,10 @@ typedef struct fv_attn_packed_args {
  *
  * In bf16 s_j is a canonical dot product in bf16, and o[d] is continued like z[r] in attn_lowrank.
  *
- * attn_merged is the same on directions shared by two layers (merged.h): k_j and v_j are norm_j
+ * attn_merged is the same on directions shared by two layers (packed/merged.h): k_j and v_j are norm_j
  * times the direction's D numbers, or the exact vector.
  *
- * attn_latent is the same on coefficients (latent.h), and scores are written. Row j is read with n_j
+ * attn_latent is the same on coefficients (packed/latent.h), and scores are written. Row j is read with n_j
  * numbers: its levels L_j of directions that have bits, then coefficients u_j of own directions and
  * that of the exact token, n in all; of group 1 only the first R2, the keys' R2 or the values':
  *
@@ -395,12 +395,12 @@ typedef struct fv_attn_packed_args {
  * that borrows may have fewer rows than its base: the first ones. In bf16 y[r] is continued like z[r] in
  * attn_lowrank; the product with the directions stays in f32. */
 
-/* latent_codes: makes the codes of latent keys (latent.h), for all rows, from the levels of directions
+/* latent_codes: makes the codes of latent keys (packed/latent.h), for all rows, from the levels of directions
  * that have bits, which are 0 for the exact token. Per KV head g and row:
  *     w[d] = (scale[g, d] / sigma[g, d]) sum of L[r] K[g, d, r]     the quotient is 0 if sigma is 0
  *     s = max |w[d]| / 7.5, in f16
  *     code[d] = floor(w[d] / s + 8), clamped to 0 .. 15; 0 if s is 0
- * in f32: code_of (scales.h) with lo = -7.5 s. */
+ * in f32: code_of (packed/scales.h) with lo = -7.5 s. */
 typedef struct fv_latent_codes_args {
     const fv_packed_part *k; /* coded; only the codes in its data are written */
 } fv_latent_codes_args;
@@ -437,7 +437,7 @@ typedef struct fv_importance_args {
 typedef struct fv_factor_task {
     fv_tensor m, u, basis;
     int32_t rank; /* at least 1 */
-    bool sketch;  /* sketch instead of gram (kernels/factor.h) */
+    bool sketch;  /* sketch instead of gram (factor/factor.h) */
     uint64_t seed;
     /* results, on the host */
     int32_t bad_row; /* the first row that is not finite; -1: all are */

@@ -10,14 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-typedef enum fv_dtype {
-    FV_F32 = 0,
-    FV_BF16,
-    FV_F16,
-    FV_N_DTYPE,
-    FV_INT8, /* only for weights of linear, on the CPU; fv_quant says how to decode the integers */
-    FV_INT4,
-} fv_dtype;
+#include "common/dtype.h"
 
 /* How a weight [rows, cols] in integers is decoded. All arrays are borrowed.
  *     int8   integer * scale[row]                                 rows of `cols` bytes
@@ -44,20 +37,6 @@ typedef struct fv_tensor {
     int32_t rows, cols, ld;
     const fv_quant *quant; /* for FV_INT8 and FV_INT4; otherwise NULL */
 } fv_tensor;               /* data == NULL: absent */
-
-/* Bytes of an element; not for FV_INT4. */
-static inline size_t fv_dtype_bytes(fv_dtype t) { return t == FV_F32 ? 4 : t == FV_INT8 ? 1 : 2; }
-
-/* "f32", "bf16", "f16", "int8", "int4": as in options and reports. */
-static inline const char *fv_dtype_name(fv_dtype t) {
-    switch (t) {
-    case FV_F32: return "f32";
-    case FV_BF16: return "bf16";
-    case FV_INT8: return "int8";
-    case FV_INT4: return "int4";
-    default: return "f16";
-    }
-}
 
 static inline fv_tensor fv_tensor_of(void *data, fv_dtype dtype, int32_t rows, int32_t cols) {
     fv_tensor t = {data, dtype, rows, cols, cols, 0};

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "kernels/convert.h"
+#include "common/convert.h"
 #include "text/json.h"
 
 /* ---- config.json ----------------------------------------------------------------------- */

@@ -5,8 +5,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "common/convert.h"
 #include "gguf/gguf.h"
-#include "kernels/convert.h"
 #include "model/safetensors.h"
 
 enum { BLOCK_MAX = 256, GROUPS_MAX = 16 };

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "kernels/convert.h"
+#include "common/convert.h"
 
 static const fv_weights all[] = {
     {"int8", FV_INT8, 0, "int8.2"},

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "bench/gpu/rig.h"
+#include "packed/lowrank.h"
 
 typedef struct packed {
     fv_attn_packed_args a[2]; /* alternating between two sets */
@@ -58,9 +59,9 @@ static void lay_side(packed *t, const packed_shape *c, const fv_packed_shape s[2
 
 static void measure(packed_shape c) {
     if (rig.small) c.B = 2, c.n = 100, c.H = 4, c.Hkv = 2, c.D = 32, c.R = 16;
-    fv_packed_shape s[2] = {{.n = c.n, .rank = c.R, .rank2 = c.R, .n_kv = c.Hkv, .d_head = c.D}};
+    fv_packed_shape s[2] = {{.n = c.n, .n_kv = c.Hkv, .d_head = c.D}};
     s[0].dtype = FV_BF16;
-    s[0].bits = (uint8_t)c.bits;
+    s[0].lowrank = (fv_lowrank_shape){c.R, c.R, (uint8_t)c.bits};
     s[1] = s[0];
     s[1].kind = FV_PACKED_V;
     packed t = {.parts = zeroed((size_t)(4 * c.B), sizeof *t.parts),

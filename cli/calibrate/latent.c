@@ -7,7 +7,7 @@
 
 #include "cli/calibrate/calibrate.h"
 #include "cli/calibrate/reads.h"
-#include "kernels/convert.h"
+#include "common/convert.h"
 #include "model/latent/fit.h"
 #include "model/net/rope.h"
 

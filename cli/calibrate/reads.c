@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "common/arena.h"
-#include "kernels/convert.h"
+#include "common/convert.h"
 #include "model/net/rope.h"
 #include "prefill-worker/select/store_rows.h"
 

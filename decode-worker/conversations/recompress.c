@@ -6,7 +6,7 @@
 
 #include "common/clock.h"
 #include "common/log.h"
-#include "kernels/factor_part.h"
+#include "factor/factor_part.h"
 #include "model/net/row_matrix.h"
 
 /* A layer that owns its text keys, and those that borrow them. */

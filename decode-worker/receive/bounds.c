@@ -1,6 +1,6 @@
 /* Bounds the memory that a hand-off may need, and the length of its stream, before it is granted. */
 #include "decode-worker/receive/internal.h"
-#include "kernels/text_codes.h"
+#include "packed/text_codes.h"
 
 enum { PACKED_MOST = 4 /* sections of a packed layer */ };
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "decode-worker/receive/internal.h"
-#include "kernels/text_codes.h"
+#include "packed/text_codes.h"
 
 /* The block that is being filled: the layer's last one. */
 static fv_kv_packed *block_of(const fv_import *l) {
@@ -134,12 +134,6 @@ static fv_status check_rows(const fv_import *l, const fv_kv_packed_form *f) {
     return st;
 }
 
-/* Whether two parts can read the same coefficients. */
-static bool same_coefficients(const fv_packed_shape *a, const fv_packed_shape *b) {
-    return a->bits == b->bits && a->row_bits == b->row_bits && a->n_own == b->n_own &&
-           a->n_outlier == b->n_outlier;
-}
-
 /* Checks that a layer uses its own keys, or those of an earlier compressed layer that owns its keys and has
  * as many tokens; likewise for directions of merged layers, whose keys are not shared. Coefficients may be
  * of more tokens. */
@@ -153,11 +147,10 @@ static fv_status check_source_layer(const fv_import *l, const fv_kv_packed_form 
     const fv_kv_packed *lead = f->source_layer >= 0 && f->source_layer < l->layer
                                    ? block_of_lead(l, f->source_layer)
                                    : NULL;
-    bool latent = f->part[FV_PACKED_V].form == FV_PACKED_LATENT;
+    const fv_packed_format *format = fv_packed_format_of(f->part[FV_PACKED_V].form);
     if (!lead || lead->source_layer != f->source_layer || lead->rows.n_anchor != f->n_anchor ||
         lead->part[FV_PACKED_K].shape.form != f->part[FV_PACKED_V].form ||
-        (latent ? !same_coefficients(&lead->part[FV_PACKED_K].shape, &f->part[FV_PACKED_K])
-                : lead->rows.n != f->n) ||
+        !format->fits(&lead->part[FV_PACKED_K].shape, &f->part[FV_PACKED_K]) ||
         (f->seg == FV_SEG_TEXT && memcmp(lead->pos, f->pos, (size_t)f->n * sizeof *f->pos) != 0) ||
         (f->part[FV_PACKED_V].borrows && fv_kv_source_layer(l->got.kv, l->layer) != l->layer))
         return malformed(l, "its source layer has no matching keys");
@@ -173,10 +166,15 @@ static bool is_text_code(const fv_import *l, const fv_kv_packed_form *f) {
     for (int k = 0; k < 2; k++) {
         const fv_packed_shape *is = &f->part[k];
         fv_packed_shape due = fv_text_shape(&l->got.plan.text, (fv_packed_kind)k, f->n, &w);
-        good = good && is->form == due.form && is->bits == due.bits && is->n_outlier == 0 &&
-               is->rank == 0 && is->rank2 == 0;
+        good = good && is->form == due.form && is->codes.bits == due.codes.bits &&
+               is->codes.n_outlier == 0;
     }
     return good;
+}
+
+/* The prefill worker makes no factors of a higher rank than they have rows. */
+static int32_t rank_of(const fv_packed_shape *s) {
+    return s->form == FV_PACKED_LOWRANK ? s->lowrank.rank : 0;
 }
 
 static fv_status check_form(const fv_import *l, const fv_kv_packed_form *f, uint64_t *bytes) {
@@ -194,11 +192,12 @@ static fv_status check_form(const fv_import *l, const fv_kv_packed_form *f, uint
         return malformed(l, "its text tokens are ranked, or have an importance");
     for (int k = 0; k < 2; k++) {
         if (k == FV_PACKED_K && f->source_layer != l->layer && !f->part[k].borrows) continue;
-        if (fv_packed_check(&f->part[k]) != FV_OK || f->part[k].rank > f->n)
+        if (fv_packed_check(&f->part[k]) != FV_OK || rank_of(&f->part[k]) > f->n)
             return malformed(l, "the shape of a part is invalid");
         *bytes += fv_packed_bytes(&f->part[k]);
     }
-    if (latent && !same_coefficients(&f->part[FV_PACKED_K], &f->part[FV_PACKED_V]))
+    if (!fv_packed_format_of(f->part[FV_PACKED_V].form)
+             ->fits(&f->part[FV_PACKED_K], &f->part[FV_PACKED_V]))
         return malformed(l, "its keys and values have different coefficients");
     FV_TRY(check_source_layer(l, f));
     FV_TRY(check_blocks(l, f));
@@ -240,23 +239,22 @@ static fv_packed_form form_of(const fv_wire_packed *w) {
 
 static fv_packed_shape shape_of(const fv_import *l, const fv_wire_packed *w, int kind) {
     bool own = w->source_layer == (uint32_t)l->layer;
-    uint32_t bits = w->part[kind].bits, rank = w->part[kind].rank;
-    int32_t beside = w->part[kind].n_outlier > INT32_MAX ? -1 : (int32_t)w->part[kind].n_outlier;
-    return (fv_packed_shape){.n = (int32_t)w->n,
-                             .rank = w->latent ? 0 : (int32_t)rank,
-                             .rank2 = (int32_t)w->part[kind].rank2,
-                             .n_kv = l->shape->n_kv,
-                             .d_head = l->shape->d_head,
-                             .dtype = l->shape->dtype,
-                             .kind = (fv_packed_kind)kind,
-                             .bits = bits > 16 ? 0 : (uint8_t)bits,
-                             .form = form_of(w),
-                             .borrows = (w->merged && !own) ||
-                                        (w->latent && (!own || kind == FV_PACKED_V)),
-                             .row_bits = w->latent ? (int32_t)(rank & INT32_MAX) : 0,
-                             .n_own = w->latent ? beside : 0,
-                             .coded = w->latent && l->got.plan.coded_keys && kind == FV_PACKED_K,
-                             .n_outlier = w->latent ? w->exact : beside};
+    fv_packed_numbers numbers = {.rank = w->part[kind].rank,
+                                 .rank2 = w->part[kind].rank2,
+                                 .bits = w->part[kind].bits,
+                                 .n_outlier = w->part[kind].n_outlier,
+                                 .exact = w->exact};
+    fv_packed_shape s = {.form = form_of(w),
+                         .kind = (fv_packed_kind)kind,
+                         .n = (int32_t)w->n,
+                         .n_kv = l->shape->n_kv,
+                         .d_head = l->shape->d_head,
+                         .dtype = l->shape->dtype,
+                         .borrows =
+                             (w->merged && !own) || (w->latent && (!own || kind == FV_PACKED_V))};
+    fv_packed_format_of(s.form)->take_numbers(&numbers, &s);
+    if (w->latent) s.latent.coded = l->got.plan.coded_keys && kind == FV_PACKED_K;
+    return s;
 }
 
 /* Tokens of a layer that reads its source layer's coefficients: its PACK names none, as they are the
@@ -343,12 +341,10 @@ fv_status fv_import_end_factor(fv_import *l) {
     const fv_packed_part *part = &block_of(l)->part[l->kind];
     fv_arena arena = {0};
     fv_packed_part host;
-    bool latent = part->shape.form == FV_PACKED_LATENT;
-    /* Any bits are valid factors or coefficients. */
-    if (part->shape.form == FV_PACKED_LOWRANK || (latent && part->shape.n_own == 0)) return FV_OK;
+    const fv_packed_format *format = fv_packed_format_of(part->shape.form);
+    if (!format->check_data) return FV_OK;
     fv_status st = fv_kv_packed_on_host(l->got.kv, part, &arena, &host);
-    if (st == FV_OK && (latent ? fv_latent_check_directions(&host.shape, host.data)
-                               : fv_codes_check_outliers(&host)) != FV_OK)
+    if (st == FV_OK && format->check_data(&host) != FV_OK)
         st = FV_REFUSE(MALFORMED, "section FACT of layer %d: %s", l->layer, fv_last_error());
     fv_arena_fini(&arena);
     return st;

@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-#include "kernels/eigen.h"
+#include "factor/eigen.h"
 
 void fv_gram_add(double *gram, int32_t d, const float *row) {
     for (int32_t i = 0; i < d; i++)

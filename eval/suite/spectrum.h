@@ -3,7 +3,7 @@
 
 /* SINGULAR VALUES of a tall matrix A [n, d], from its Gram matrix.
  *
- *   A^T A = V S^2 V^T     (kernels/eigen.h)
+ *   A^T A = V S^2 V^T     (factor/eigen.h)
  *
  * Squaring loses half of the digits: values below 1e-7 of the largest are noise, which is below the
  * precision of f32 rows anyway.
@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 #include "common/status.h"
-#include "kernels/eigen.h"
+#include "factor/eigen.h"
 
 /* Adds row [d] to gram [d, d], lower triangle. */
 void fv_gram_add(double *gram, int32_t d, const float *row);

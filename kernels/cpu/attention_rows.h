@@ -4,7 +4,7 @@
 /* Helpers of attention's products on an item's rows, for any path. */
 #include <math.h>
 
-#include "kernels/convert.h"
+#include "common/convert.h"
 #include "kernels/cpu/attention_item.h"
 
 static inline const float *attn_query(const attn_item *t, int32_t v) {

@@ -13,6 +13,7 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/threads.h"
+#include "packed/forms.h"
 
 /* Row-wise operations on fewer elements than this stay on the calling thread, and a thread
  * takes that many at a time: below it, waking another costs more than it saves. */
@@ -264,7 +265,7 @@ static void check_packed(const fv_attn_packed_args *a, const fv_packed_seq *seq,
                          fv_packed_form form) {
     const fv_packed_shape *k = &seq->k->shape, *v = &seq->v->shape;
     assert(k->form == form && v->form == form);
-    assert(!seq->score || form == FV_PACKED_LOWRANK || form == FV_PACKED_LATENT);
+    assert(!seq->score || fv_packed_format_of(form)->scored);
     assert(k->borrows == (seq->k->base != NULL) && v->borrows == (seq->v->base != NULL));
     assert(fv_packed_check(k) == FV_OK && fv_packed_check(v) == FV_OK);
     assert(k->kind == FV_PACKED_K && v->kind == FV_PACKED_V);
@@ -316,7 +317,7 @@ static fv_status cpu_attn_latent(fv_backend *be, const fv_attn_packed_args *a) {
 
 static fv_status cpu_latent_codes(fv_backend *be, const fv_latent_codes_args *a) {
     cpu *c = be->impl;
-    assert(a->k->shape.form == FV_PACKED_LATENT && a->k->shape.coded);
+    assert(a->k->shape.form == FV_PACKED_LATENT && a->k->shape.latent.coded);
     assert(fv_packed_check(&a->k->shape) == FV_OK);
     assert(a->k->shape.borrows == (a->k->base != NULL));
     return run_attention(be, c->isa->path->latent_codes_plan, c->isa->path->latent_codes, a);

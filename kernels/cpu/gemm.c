@@ -2,7 +2,7 @@
  * functions, each call of which is some thousand multiply-adds. */
 #include "kernels/cpu/gemm.h"
 
-#include "kernels/convert.h"
+#include "common/convert.h"
 
 static int least(int64_t a, int64_t b) { return (int)(a < b ? a : b); }
 

@@ -44,7 +44,7 @@ typedef struct coded_tile {
     size_t D;
 } coded_tile;
 
-/* Unpacks factors in codes of 4 bits (kernels/packed.h), and coded keys, to words. */
+/* Unpacks factors in codes of 4 bits (packed/lowrank.h), and coded keys, to words. */
 typedef struct packed_words {
     /* Makes tables [n / 4, 2, 16] for n columns of keys' U, n a multiple of 4; pair [n, 2]. */
     void (*tables)(const float *pair, size_t n, uint32_t *tables);

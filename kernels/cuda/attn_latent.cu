@@ -1,4 +1,4 @@
-/* Attention on coefficients (kernels/ops.h, kernels/latent.h), in the order of the CPU, whose bits
+/* Attention on coefficients (kernels/ops.h, packed/latent.h), in the order of the CPU, whose bits
  * it gives.
  *
  *     score    per KV head and 64 rows of a sequence: their keys are rebuilt from levels as integer

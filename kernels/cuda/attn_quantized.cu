@@ -13,10 +13,10 @@ struct quantized {
                                                     int32_t d, int32_t) {
         int32_t i;
         const char *line = line_of<KEY>(p, g, j, d, &i);
-        if (!KEY && p.s.bits == 16) return widened(line, p.s.dtype, i);
+        if (!KEY && p.s.codes.bits == 16) return widened(line, p.s.dtype, i);
         const float *pair = reinterpret_cast<const float *>(p.data + p.l.pair) +
                             2 * (KEY ? (size_t)g * (size_t)p.s.d_head + (size_t)d : (size_t)j);
-        return fmaf(pair[1], (float)packed_code(line, p.s.bits, i), pair[0]);
+        return fmaf(pair[1], (float)packed_code(line, p.s.codes.bits, i), pair[0]);
     }
 
     /* Puts outliers in place of decoded codes in y [D]. */

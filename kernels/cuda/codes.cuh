@@ -14,8 +14,8 @@
  * decoded; element<KEY>(), one number; end(), which the same thread calls after the row. */
 #include <assert.h>
 
-#include "kernels/codes.h"
 #include "kernels/cuda/packed.cuh"
+#include "packed/codes.h"
 
 enum { THREADS = 128, HEADS = 16 };
 
@@ -26,6 +26,7 @@ struct codes_part {
     fv_codes_layout l;
     int32_t line;  /* bytes from column to column of a tile of keys */
     int32_t norms; /* with directions: norms from head to head */
+    int32_t n_outlier;
 };
 
 struct codes_seq {
@@ -55,7 +56,7 @@ struct codes_call {
 static __device__ uint32_t outliers_of(const codes_part &p, int32_t g, int32_t j, int32_t places,
                                        uint32_t *end) {
     *end = 0;
-    if (p.s.n_outlier == 0) return 0;
+    if (p.n_outlier == 0) return 0;
     const uint32_t *first = reinterpret_cast<const uint32_t *>(p.data + p.l.first);
     const uint16_t *channel = reinterpret_cast<const uint16_t *>(p.data + p.l.channel);
     uint32_t i = first[j], top = first[j + 1];
@@ -254,12 +255,14 @@ static __global__ void __launch_bounds__(THREADS) codes_kernel(codes_call a, int
 
 static codes_part part_of(const fv_packed_part *p, fv_packed_form form) {
     const fv_packed_shape *s = &p->shape;
-    codes_part to = {static_cast<const char *>(p->data), nullptr, *s, fv_codes_layout_of(s), 0, 0};
+    codes_part to = {
+        static_cast<const char *>(p->data), nullptr, *s, fv_codes_layout_of(s), 0, 0, 0};
     assert(s->form == form && s->borrows == (p->base != nullptr));
     (void)form;
     to.code = (p->base ? static_cast<const char *>(p->base) : to.data) + to.l.code;
     to.line = (int32_t)fv_packed_row_bytes(s, FV_PACKED_TILE);
     to.norms = (int32_t)fv_packed_tiles((size_t)s->n) * FV_PACKED_TILE;
+    to.n_outlier = fv_codes_n_outlier(s);
     return to;
 }
 

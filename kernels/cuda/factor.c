@@ -1,4 +1,4 @@
-/* Factors many matrices together: the iteration of kernels/factor.c, step by step for all that have not
+/* Factors many matrices together: the iteration of factor/factor.c, step by step for all that have not
  * converged. Large products go to cuBLAS one by one, the p x p work is one launch for all (factor.cu),
  * and the host waits twice a step, for the numbers by which it decides which matrices continue. A row
  * that Cholesky drops stays as a row of zeros, so that no shape depends on data. */

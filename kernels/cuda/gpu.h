@@ -19,7 +19,7 @@
 #include <utility>
 
 #define FV_ANYWHERE __host__ __device__
-#include "kernels/convert.h"
+#include "common/convert.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/mathf.h"
 #include "kernels/ops.h"

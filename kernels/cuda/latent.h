@@ -1,9 +1,10 @@
 #ifndef FOVEA_KERNELS_CUDA_LATENT_H
 #define FOVEA_KERNELS_CUDA_LATENT_H
 
-/* The input of the kernels of attention on coefficients (kernels/latent.h): a call's sequences in one
+/* The input of the kernels of attention on coefficients (packed/latent.h): a call's sequences in one
  * table, like that of attention.h. C and C++. */
 #include "kernels/cuda/cuda.h"
+#include "packed/latent.h"
 
 #ifdef __cplusplus
 extern "C" {

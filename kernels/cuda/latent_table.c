@@ -28,8 +28,8 @@ static bool same_layer(const fv_packed_part *a, const fv_packed_part *b) {
 }
 
 static bool same_bits(const fv_packed_part *a, const fv_packed_part *b) {
-    return same_layer(a, b) && a->shape.row_bits == b->shape.row_bits &&
-           a->shape.bits == b->shape.bits;
+    return same_layer(a, b) && a->shape.latent.row_bits == b->shape.latent.row_bits &&
+           a->shape.latent.each_bits == b->shape.latent.each_bits;
 }
 
 /* The first sequence that equals sequence i under `same`. */
@@ -76,8 +76,8 @@ static void lay_shared(fv_laying *l, const fv_attn_packed_args *a, int32_t i,
 
 /* The exact token's numbers. */
 static const char *exact_of(const fv_packed_part *part) {
-    return part->shape.n_outlier ? (const char *)part->data + fv_latent_own_bytes(&part->shape)
-                                 : NULL;
+    return part->shape.latent.exact ? (const char *)part->data + fv_latent_own_bytes(&part->shape)
+                                    : NULL;
 }
 
 static fv_cuda_latent_seq seq_of(const pass *p, int32_t i, int64_t held) {
@@ -92,12 +92,12 @@ static fv_cuda_latent_seq seq_of(const pass *p, int32_t i, int64_t held) {
         .key = q->k->latent->key,
         .affine = q->k->latent->affine,
         .sigma = q->k->latent->sigma,
-        .codes = shape->coded ? fv_latent_coded(q->k, 0, 0) : NULL,
+        .codes = shape->latent.coded ? fv_latent_coded(q->k, 0, 0) : NULL,
         .coded_tile = (int32_t)fv_latent_coded_tile(shape),
         .value = q->v->latent->value,
         .line = (int32_t)fv_latent_line(q->k->latent->n_dir),
         .plane = fv_latent_plane(shape, from),
-        .exact = (const int32_t *)(const void *)(shape->n_outlier ? from + row : NULL),
+        .exact = (const int32_t *)(const void *)(shape->latent.exact ? from + row : NULL),
         .first = rows->first,
         .valid = rows->valid,
         .cos = rows->cos,
@@ -114,14 +114,14 @@ static fv_cuda_latent_seq seq_of(const pass *p, int32_t i, int64_t held) {
         .n = rows->n,
         .n_anchor = rows->n_anchor,
         .planes = (int32_t)fv_latent_planes(shape),
-        .n_own = shape->n_own,
+        .n_own = shape->latent.n_own,
         .own_line = (int32_t)fv_latent_own_line(shape),
         .type = (int32_t)shape->dtype,
         .n_all = q->k->latent->n_dir};
 }
 
 static void put_low(const fv_packed_seq *q, fv_cuda_latent_seq *s) {
-    size_t n = (size_t)(s->n_dir + s->n_own + q->k->shape.n_outlier);
+    size_t n = (size_t)(s->n_dir + s->n_own + q->k->shape.latent.exact);
     s->k.n_low = (int32_t)fv_latent_read_dirs(&q->k->shape, n, true);
     s->v.n_low = (int32_t)fv_latent_read_dirs(&q->v->shape, n, true);
 }
@@ -129,7 +129,7 @@ static void put_low(const fv_packed_seq *q, fv_cuda_latent_seq *s) {
 /* Counts a sequence's items: its blocks and its tiles of vectors. */
 static void count(const pass *p, int32_t i, fv_cuda_latent_size *size) {
     const fv_packed_seq *q = &p->a->seqs[i];
-    int32_t rows = rows_of(p, i), n = 2 + q->k->latent->n_dir + q->k->shape.n_own;
+    int32_t rows = rows_of(p, i), n = 2 + q->k->latent->n_dir + q->k->shape.latent.n_own;
     if (rows == 0) return;
     size->n_block += blocks_of(q);
     size->n_tile += fv_div_up(rows * (p->a->n_head / p->a->n_kv), FV_CUDA_LATENT_TILE);
@@ -205,8 +205,8 @@ static void check_seq(const fv_attn_packed_args *a, const fv_packed_seq *seq) {
     assert(k->form == FV_PACKED_LATENT && v->form == FV_PACKED_LATENT);
     assert(k->kind == FV_PACKED_K && v->kind == FV_PACKED_V);
     assert(k->n == seq->rows->n && v->n == seq->rows->n && seq->k->latent == seq->v->latent);
-    assert(k->n_kv == a->n_kv && k->d_head == a->d_head && k->n_own == v->n_own);
-    assert(k->n_outlier == v->n_outlier && k->dtype == v->dtype);
+    assert(k->n_kv == a->n_kv && k->d_head == a->d_head && k->latent.n_own == v->latent.n_own);
+    assert(k->latent.exact == v->latent.exact && k->dtype == v->dtype);
     assert(!seq->rows->cos == !seq->rows->sin && (!seq->rows->cos || a->d_head % 2 == 0));
     assert(!seq->score || (seq->score_rows <= seq->n_rows && seq->score_ld >= seq->rows->n));
     (void)a, (void)k, (void)v, (void)seq;
@@ -238,7 +238,7 @@ fv_status fv_cuda_latent_codes(fv_backend *be, const fv_latent_codes_args *a) {
         .n_head = s->n_kv, .n_kv = s->n_kv, .d_head = s->d_head, .n_seq = 1, .seqs = &seq};
     fv_cuda_latent_size size;
     void *device;
-    assert(s->form == FV_PACKED_LATENT && s->coded);
+    assert(s->form == FV_PACKED_LATENT && s->latent.coded);
     FV_TRY(send_table(c, &(pass){&args, 0, 1}, &size, &device));
     fv_cuda_latent call = {
         .table = device, .n_head = s->n_kv, .n_kv = s->n_kv, .d_head = s->d_head};

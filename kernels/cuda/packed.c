@@ -46,23 +46,27 @@ static fv_cuda_packed_seq seq_of(const fv_attn_packed_args *a, const fv_packed_s
 
 static bool is_tiled(const fv_packed_shape *s) {
     enum { MOST_RANK = 128 };
-    return (s->bits != 16 || s->dtype == FV_BF16) && s->rank > 0 && s->rank <= MOST_RANK;
+    return (s->lowrank.bits != 16 || s->dtype == FV_BF16) && s->lowrank.rank > 0 &&
+           s->lowrank.rank <= MOST_RANK;
 }
 
 /* Whether a rank is no multiple of the 8 columns of a load. Tiers of keys are in tiles of rows, so only their basis
  * has lines of R numbers, and rank2 does not matter. */
 static bool is_odd(const fv_packed_shape *k, const fv_packed_shape *v) {
     enum { RANK_UNIT = 8 };
-    return k->rank % RANK_UNIT || v->rank % RANK_UNIT || v->rank2 % RANK_UNIT;
+    return k->lowrank.rank % RANK_UNIT || v->lowrank.rank % RANK_UNIT ||
+           v->lowrank.rank2 % RANK_UNIT;
 }
 
 static fv_cuda_packed_form form_of(const fv_cuda *c, const fv_attn_packed_args *a,
                                    const fv_packed_seq *q) {
     const fv_packed_shape *k = &q->k->shape, *v = &q->v->shape;
     bool heads = a->d_head % TILE == 0 && a->d_head <= MOST_D;
-    if (c->exact || !heads || k->bits != v->bits || !is_tiled(k) || !is_tiled(v))
+    if (c->exact || !heads || k->lowrank.bits != v->lowrank.bits || !is_tiled(k) || !is_tiled(v))
         return FV_FORM_EXACT;
-    fv_cuda_packed_form form = k->bits == 16 ? FV_FORM_BF16 : k->bits == 8 ? FV_FORM_8 : FV_FORM_4;
+    fv_cuda_packed_form form = k->lowrank.bits == 16  ? FV_FORM_BF16
+                               : k->lowrank.bits == 8 ? FV_FORM_8
+                                                      : FV_FORM_4;
     return is_odd(k, v) ? (fv_cuda_packed_form)(form - FV_FORM_BF16 + FV_FORM_BF16_ODD) : form;
 }
 
@@ -85,8 +89,8 @@ static void count(const fv_attn_packed_args *a, const fv_cuda_packed_seq *s,
     size_t rows = FV_CUDA_GRANULE * (s->v.l.stride[0] + s->v.l.stride[1]);
     for (int w = 0; w < FV_N_WORK; w++)
         size->n_item[w] += works(s, a->n_head / a->n_kv, (fv_cuda_work)w);
-    size->rank_k = larger(size->rank_k, s->k.s.rank);
-    size->rank_v = larger(size->rank_v, s->v.s.rank);
+    size->rank_k = larger(size->rank_k, s->k.s.lowrank.rank);
+    size->rank_v = larger(size->rank_v, s->v.s.lowrank.rank);
     size->vectors = larger(size->vectors, s->vectors);
     size->bytes = larger(size->bytes, (int32_t)(tiles + rows));
     size->n_latent += (int64_t)s->n_latent * s->vectors;

@@ -4,6 +4,7 @@
 /* The input of the kernels of attention in rank space: a call's sequences in one table, like that of
  * attention.h. C and C++. */
 #include "kernels/cuda/cuda.h"
+#include "packed/lowrank.h"
 
 #ifdef __cplusplus
 extern "C" {

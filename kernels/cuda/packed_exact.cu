@@ -9,36 +9,36 @@
 
 enum { THREADS = 128 };
 
-/* ---- decoding, as in kernels/packed_read.h --------------------------------------------- */
+/* ---- decoding, as in packed/read.h --------------------------------------------- */
 
 /* Bytes of a line of n elements. */
 static __device__ __forceinline__ size_t packed_line(const fv_packed_shape &s, int32_t n) {
-    return s.bits == 4   ? (size_t)(n + 1) / 2
-           : s.bits == 8 ? (size_t)n
-                         : (size_t)n * bytes_of(s.dtype);
+    return s.lowrank.bits == 4   ? (size_t)(n + 1) / 2
+           : s.lowrank.bits == 8 ? (size_t)n
+                                 : (size_t)n * bytes_of(s.dtype);
 }
 
 /* Element r of row j of keys' U. */
 static __device__ float packed_k_number(const fv_cuda_packed_part &p, int32_t j, int32_t r) {
-    int tier = r >= p.s.rank2;
-    int32_t at = tier ? r - p.s.rank2 : r, i = j % FV_PACKED_TILE;
+    int tier = r >= p.s.lowrank.rank2;
+    int32_t at = tier ? r - p.s.lowrank.rank2 : r, i = j % FV_PACKED_TILE;
     const char *line = p.data + p.l.tier[tier] + (size_t)(j / FV_PACKED_TILE) * p.l.stride[tier] +
                        (size_t)at * packed_line(p.s, FV_PACKED_TILE);
-    if (p.s.bits == 16) return widened(line, p.s.dtype, (size_t)i);
+    if (p.s.lowrank.bits == 16) return widened(line, p.s.dtype, (size_t)i);
     const float *pair = reinterpret_cast<const float *>(p.data + p.l.pair) + 2 * r;
-    return fmaf(pair[1], (float)packed_code(line, p.s.bits, i), pair[0]);
+    return fmaf(pair[1], (float)packed_code(line, p.s.lowrank.bits, i), pair[0]);
 }
 
 /* Element r of row j of values' U. */
 static __device__ float packed_v_number(const fv_cuda_packed_part &p, int32_t j, int32_t r) {
-    int tier = r >= p.s.rank2;
-    int32_t at = tier ? r - p.s.rank2 : r;
+    int tier = r >= p.s.lowrank.rank2;
+    int32_t at = tier ? r - p.s.lowrank.rank2 : r;
     const char *row = p.data + p.l.tier[tier] + (size_t)j * p.l.stride[tier];
-    if (p.s.bits == 16) return widened(row, p.s.dtype, (size_t)at);
+    if (p.s.lowrank.bits == 16) return widened(row, p.s.dtype, (size_t)at);
     float lo, step;
     packed_pair(p.data + p.l.pair + (size_t)j * 4, &lo, &step);
     float column = reinterpret_cast<const float *>(p.data + p.l.column)[r];
-    return fmaf(step, (float)packed_code(row, p.s.bits, at), lo) * column;
+    return fmaf(step, (float)packed_code(row, p.s.lowrank.bits, at), lo) * column;
 }
 
 /* Element d of row j of KV head g, of values that are rows. */
@@ -53,11 +53,11 @@ static __device__ float packed_basis_number(const fv_cuda_packed_part &p, int32_
                                             int32_t d) {
     bool key = p.s.kind == FV_PACKED_K;
     const char *line = packed_basis(p, g, key ? d : r);
-    if (p.s.bits == 16) return widened(line, p.s.dtype, (size_t)(key ? r : d));
+    if (p.s.lowrank.bits == 16) return widened(line, p.s.dtype, (size_t)(key ? r : d));
     float lo, step;
-    packed_pair(p.data + p.l.basis_pair + ((size_t)g * (size_t)p.s.rank + (size_t)r) * 4, &lo,
-                &step);
-    return fmaf(step, (float)packed_code(line, p.s.bits, key ? r : d), lo);
+    packed_pair(p.data + p.l.basis_pair + ((size_t)g * (size_t)p.s.lowrank.rank + (size_t)r) * 4,
+                &lo, &step);
+    return fmaf(step, (float)packed_code(line, p.s.lowrank.bits, key ? r : d), lo);
 }
 
 /* ---- one query --------------------------------------------------------------------------- */
@@ -72,7 +72,7 @@ struct exact_query {
 
 static __device__ void exact_latent(const fv_cuda_packed &a, const fv_cuda_packed_seq &s,
                                     const float *q, int32_t g, int32_t anchor, float *t) {
-    for (int32_t r = (int32_t)threadIdx.x; r < s.k.s.rank; r += THREADS) {
+    for (int32_t r = (int32_t)threadIdx.x; r < s.k.s.lowrank.rank; r += THREADS) {
         float sum = 0.0f;
         for (int32_t d = 0; d < a.d_head; d++)
             sum = fmaf(packed_rotated(s, q, a.d_head, anchor, d), packed_basis_number(s.k, g, r, d),
@@ -82,9 +82,9 @@ static __device__ void exact_latent(const fv_cuda_packed &a, const fv_cuda_packe
 }
 
 static __device__ float exact_score(const fv_cuda_packed_seq &s, const float *t, int32_t j) {
-    int32_t rank = packed_is_low(s, j) ? s.k.s.rank2 : s.k.s.rank;
+    int32_t rank = packed_is_low(s, j) ? s.k.s.lowrank.rank2 : s.k.s.lowrank.rank;
     float sum = 0.0f;
-    for (int32_t r = 0; r < s.k.s.rank; r++)
+    for (int32_t r = 0; r < s.k.s.lowrank.rank; r++)
         sum = fmaf(t[r], r < rank ? packed_k_number(s.k, j, r) : 0.0f, sum);
     return sum;
 }
@@ -119,7 +119,7 @@ static __device__ bool exact_scores(const fv_cuda_packed &a, const fv_cuda_packe
 
 /* Number of sums of a query: one per column of the values' factor, or of the head where values are rows. */
 static __device__ __forceinline__ int32_t exact_sums(const fv_cuda_packed_seq &s) {
-    return s.v.s.rank ? s.v.s.rank : s.v.s.d_head;
+    return s.v.s.lowrank.rank ? s.v.s.lowrank.rank : s.v.s.d_head;
 }
 
 /* z = z c + sum_j p_j w_j over the rows of [j0, end) that are valid. */
@@ -128,9 +128,9 @@ static __device__ void exact_values(const fv_cuda_packed_seq &s, const exact_que
     for (int32_t r = (int32_t)threadIdx.x; r < exact_sums(s); r += THREADS) {
         float z = x.z[r] * x.at.c;
         for (int32_t j = j0; j < end; j++) {
-            int32_t rank = packed_is_low(s, j) ? s.v.s.rank2 : s.v.s.rank;
+            int32_t rank = packed_is_low(s, j) ? s.v.s.lowrank.rank2 : s.v.s.lowrank.rank;
             if (!valid[j - j0]) continue;
-            if (s.v.s.rank == 0)
+            if (s.v.s.lowrank.rank == 0)
                 z = fmaf(x.p[j - j0], packed_row_number(s.v, g, j, r), z);
             else if (r < rank)
                 z = fmaf(x.p[j - j0], packed_v_number(s.v, j, r), z);
@@ -144,8 +144,8 @@ static __device__ void exact_output(const fv_cuda_packed &a, const fv_cuda_packe
     float *o = a.o + (int64_t)(s.row0 + row) * a.ldo + h * a.d_head;
     float l = x.at.l;
     for (int32_t d = (int32_t)threadIdx.x; d < a.d_head; d += THREADS) {
-        float sum = s.v.s.rank ? 0.0f : x.z[d];
-        for (int32_t r = 0; l != 0.0f && r < s.v.s.rank; r++)
+        float sum = s.v.s.lowrank.rank ? 0.0f : x.z[d];
+        for (int32_t r = 0; l != 0.0f && r < s.v.s.lowrank.rank; r++)
             sum = fmaf(x.z[r], packed_basis_number(s.v, g, r, d), sum);
         o[d] = l == 0.0f ? 0.0f : sum / l;
     }

@@ -92,7 +92,7 @@ template <int BITS>
 static __device__ void latent_write(const fv_cuda_packed &a, const fv_cuda_packed_seq &s, int32_t g,
                                     int32_t m0, int32_t n, const uint16_t *x, float *t,
                                     const tiled_scratch &scratch) {
-    int32_t lane = (int32_t)threadIdx.x % FV_WARP, R = s.k.s.rank, ld = scratch.ldk + 1;
+    int32_t lane = (int32_t)threadIdx.x % FV_WARP, R = s.k.s.lowrank.rank, ld = scratch.ldk + 1;
     const char *basis_pair = s.k.data + s.k.l.basis_pair + (size_t)g * (size_t)R * 4;
     const float *pair = reinterpret_cast<const float *>(s.k.data + s.k.l.pair);
     if (BITS != 16 && lane < TILE) {
@@ -103,7 +103,7 @@ static __device__ void latent_write(const fv_cuda_packed &a, const fv_cuda_packe
             packed_pair(basis_pair + (size_t)r * 4, &lo, &step);
             *to = fmaf(step, *to, fmaf((float)codes_of<BITS>::MIDDLE, step, lo) * sum);
             float middle = fmaf((float)codes_of<BITS>::MIDDLE, pair[2 * r + 1], pair[2 * r]);
-            constant[r >= s.k.s.rank2] += *to * middle;
+            constant[r >= s.k.s.lowrank.rank2] += *to * middle;
             *to *= pair[2 * r + 1];
         }
         if (lane < n) {
@@ -161,7 +161,7 @@ static __global__ void __launch_bounds__(THREADS)
         uint32_t left[4] = {lo[0], hi[0], lo[4], hi[4]};
 #pragma unroll
         for (int c = 0; c < GROUPS; c++) {
-            int32_t r = c * 64 + 8 * i, R = s.k.s.rank;
+            int32_t r = c * 64 + 8 * i, R = s.k.s.lowrank.rank;
             const char *at = basis + (int64_t)(d + 2 * p) * stride;
             mma_eight(acc + c * 8, left, basis_line<BITS, ODD>(at, r, R),
                       basis_line<BITS, ODD>(at + stride, r, R),
@@ -256,11 +256,12 @@ template <int BITS>
 static __device__ __forceinline__ four key_line(const fv_cuda_packed_seq &s, const granule &g,
                                                 int32_t r) {
     four x = {{0, 0}};
-    if (r >= s.k.s.rank) return x;
-    int32_t i = lane_group(), second = r >= s.k.s.rank2;
+    if (r >= s.k.s.lowrank.rank) return x;
+    int32_t i = lane_group(), second = r >= s.k.s.lowrank.rank2;
     const char *p = g.shared + (second ? granule_bytes(s.k, 0) : 0) +
                     (int64_t)(i / 4) * (int64_t)s.k.l.stride[second] +
-                    (r - (second ? s.k.s.rank2 : 0)) * (TILE * BITS / 8) + i % 4 * (4 * BITS / 8);
+                    (r - (second ? s.k.s.lowrank.rank2 : 0)) * (TILE * BITS / 8) +
+                    i % 4 * (4 * BITS / 8);
     x = load_four<BITS>(p);
     uint32_t half = second ? g.half >> 4 * i : 0;
 #pragma unroll
@@ -291,7 +292,7 @@ static __device__ void score_anchor(const fv_cuda_packed_seq &s, const granule &
                     out[m][x][e] = scratch.constant[2 * at] +
                                    (g.half >> j & 1 ? 0.0f : scratch.constant[2 * at + 1]);
             }
-    for (int32_t r = 0; r < s.k.s.rank; r += TILE) {
+    for (int32_t r = 0; r < s.k.s.lowrank.rank; r += TILE) {
         four line[4];
 #pragma unroll
         for (int x = 0; x < 4; x++) line[x] = key_line<BITS>(s, g, r + 4 * x + p);
@@ -436,7 +437,7 @@ static __device__ __forceinline__ const char *value_line(const fv_cuda_packed_se
 template <int BITS, bool ODD>
 static __device__ __forceinline__ eight value_row(const fv_cuda_packed_seq &s, const granule &g,
                                                   int32_t j, int32_t r) {
-    int32_t R = s.v.s.rank, R2 = s.v.s.rank2;
+    int32_t R = s.v.s.lowrank.rank, R2 = s.v.s.lowrank.rank2;
     if (r >= R || !(g.valid >> j & 1)) return eight_zeros();
     if (ODD) {
         eight x = gather_eight<BITS>(value_line(s, g, 0, j), r, R2);
@@ -610,9 +611,9 @@ static __device__ float4 output_merge(const fv_cuda_packed_seq &s, const tiled_s
     const float *part = scratch.z + (int64_t)(s.part + v) * scratch.ldz;
     float4 all = merge_states(state, s.n_split, s.vectors);
     const float *column = reinterpret_cast<const float *>(s.v.data + s.v.l.column);
-    for (int32_t r = (int32_t)threadIdx.x; r < s.v.s.rank; r += THREADS) {
+    for (int32_t r = (int32_t)threadIdx.x; r < s.v.s.lowrank.rank; r += THREADS) {
         z[r] = merge_column(state, part + r, all.x, s.n_split, s.vectors, scratch.ldz);
-        if (BITS != 16) z[r] = column[r] * (z[r] + (r >= s.v.s.rank2 ? all.w : all.z));
+        if (BITS != 16) z[r] = column[r] * (z[r] + (r >= s.v.s.lowrank.rank2 ? all.w : all.z));
     }
     return all;
 }
@@ -636,12 +637,12 @@ static __global__ void __launch_bounds__(THREADS)
     int32_t chunks = D / 8, parts = THREADS / chunks, part = (int32_t)threadIdx.x / chunks;
     int32_t d = (int32_t)threadIdx.x % chunks * 8;
     float acc[8] = {};
-    for (int32_t r = part; part < parts && r < s.v.s.rank; r += parts) {
+    for (int32_t r = part; part < parts && r < s.v.s.lowrank.rank; r += parts) {
         eight b = load_eight<BITS>(packed_basis(s.v, g, r) + d * BITS / 8);
         float lo = 0.0f, step = 1.0f;
         if (BITS != 16) {
             packed_pair(s.v.data + s.v.l.basis_pair +
-                            ((size_t)g * (size_t)s.v.s.rank + (size_t)r) * 4,
+                            ((size_t)g * (size_t)s.v.s.lowrank.rank + (size_t)r) * 4,
                         &lo, &step);
             lo = fmaf((float)codes_of<BITS>::MIDDLE, step, lo);
         }

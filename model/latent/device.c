@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/convert.h"
-#include "kernels/latent_project.h"
-#include "kernels/matrices.h"
+#include "common/convert.h"
+#include "factor/latent_project.h"
+#include "factor/matrices.h"
 
 /* A layer's directions on the host, and their destination. */
 typedef struct layer_there {

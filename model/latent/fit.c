@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "common/arena.h"
+#include "factor/eigen.h"
 #include "kernels/cpu/threads.h"
-#include "kernels/eigen.h"
 #include "model/latent/sketch.h"
 
 enum { TOGETHER = 3072, OWN_LEAST = 32, BINS = 8192, LLOYD_STEPS = 300 };

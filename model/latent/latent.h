@@ -1,7 +1,7 @@
 #ifndef FOVEA_MODEL_LATENT_LATENT_H
 #define FOVEA_MODEL_LATENT_LATENT_H
 
-/* LATENT DIRECTIONS of a checkpoint (kernels/latent.h), which `fovea calibrate --latent` writes
+/* LATENT DIRECTIONS of a checkpoint (packed/latent.h), which `fovea calibrate --latent` writes
  * beside its weights in latent.bin. Layers form groups of consecutive layers; the keys and values
  * of a group's layers share their coefficients.
  *
@@ -19,7 +19,7 @@
  *
  * Any thread; immutable once open. */
 #include "common/status.h"
-#include "kernels/latent.h"
+#include "packed/latent.h"
 
 enum { FV_LATENT_VERSION = 2 };
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "common/arena.h"
-#include "kernels/convert.h"
+#include "common/convert.h"
 
 typedef struct layer_reads {
     double *gram; /* [H, D, D] W_o^T W_o per head */

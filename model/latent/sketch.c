@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "kernels/eigen.h"
+#include "factor/eigen.h"
 #include "kernels/factor_rule.h"
 
 enum { SEED = 20, SPARE = 64, GRAIN = 8 };

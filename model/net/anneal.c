@@ -25,10 +25,10 @@ static fv_status anneal_group(fv_kv *kv, int32_t layer, double share) {
 
 static fv_status anneal_packed(fv_kv *kv, int32_t layer, double share, fv_anneal_order order) {
     const fv_kv_packed *p = fv_kv_packed_at(kv, layer);
-    bool latent = p->part[FV_PACKED_V].shape.form == FV_PACKED_LATENT;
+    bool nested = fv_kv_packed_format_of(p)->nested;
     bool by_importance = order == FV_ANNEAL_IMPORTANCE && p->observed;
-    if (latent && by_importance) return anneal_group(kv, layer, share);
-    if (!p->rank || (p->source_layer != layer && !latent))
+    if (nested && by_importance) return anneal_group(kv, layer, share);
+    if (!p->rank || (p->source_layer != layer && !nested))
         return FV_OK; /* annealed with the first layer of the pair */
     int32_t v = share_of(share, p->n_first);
     if (by_importance) return fv_expand_least(kv, layer, v);

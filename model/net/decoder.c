@@ -19,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/convert.h"
+#include "common/convert.h"
 #include "model/net/forward_tables.h"
 
 /* Activations of one layer. */

@@ -102,7 +102,7 @@ fv_status fv_expand_keep(fv_kv *kv, double share) {
         const fv_kv_packed *p = fv_kv_packed_at(kv, l);
         if (!p || p->source_layer != l || !p->importance || !p->observed) continue;
         int32_t n = share_up(share, p->n_first);
-        if (p->part[FV_PACKED_V].shape.form == FV_PACKED_LATENT)
+        if (fv_kv_packed_format_of(p)->nested)
             FV_TRY(keep_group(kv, l, share));
         else if (n < p->n_alive)
             FV_TRY(keep(kv, l, n));

@@ -31,7 +31,7 @@ typedef enum fv_kv_segment { FV_SEG_VISUAL = 0, FV_SEG_TEXT, FV_N_SEG } fv_kv_se
 typedef struct fv_kv_shape {
     int32_t n_layer, n_kv, d_head;
     fv_dtype dtype;
-    /* Directions of pack=latent, [n_layer], borrowed, and their checksum (kernels/latent.h); NULL,
+    /* Directions of pack=latent, [n_layer], borrowed, and their checksum (packed/latent.h); NULL,
      * 0: the checkpoint has none. */
     const struct fv_latent_layer *latent;
     uint64_t latent_sum;

@@ -8,6 +8,7 @@
 
 #include "model/net/config.h"
 #include "model/net/kv_internal.h"
+#include "packed/latent.h"
 
 _Static_assert(sizeof(fv_kv_packed) <= FV_PACKED_BLOCK_FIXED &&
                    sizeof(fv_kv_packed_set) <= FV_PACKED_SET_FIXED,
@@ -26,8 +27,7 @@ fv_kv_packed *fv_kv_packed_text(const fv_kv *kv, int32_t layer) {
 }
 
 bool fv_kv_packed_owns_keys(const fv_kv_packed *p, int32_t layer) {
-    return p->source_layer == layer || p->part[FV_PACKED_V].shape.form == FV_PACKED_MERGED ||
-           p->part[FV_PACKED_V].shape.form == FV_PACKED_LATENT;
+    return p->source_layer == layer || fv_kv_packed_format_of(p)->own_keys;
 }
 
 size_t fv_kv_packed_bytes(const fv_kv *kv, int32_t layer, fv_kv_segment seg) {
@@ -78,14 +78,13 @@ static size_t host_bytes(const fv_kv_packed *p) {
     return (blocks + (p->rank ? rows : 0)) * sizeof(int32_t) + rows;
 }
 
-/* Properties of the form of a layer's own parts; keys and values have the same form. */
-static bool tiled(const fv_packed_shape *s) { return s->form != FV_PACKED_LOWRANK; }
-static bool nested(const fv_packed_shape *s) { return s->form == FV_PACKED_LATENT; }
+static bool tiled(const fv_packed_shape *s) { return fv_packed_format_of(s->form)->tiled; }
 
 /* Returns whether angles are of the tokens' own positions: keys are unrotated and have no
  * anchors. */
 static bool turned(const fv_packed_shape *s, fv_kv_segment seg) {
-    return s->form == FV_PACKED_LATENT || (seg == FV_SEG_TEXT && s->form == FV_PACKED_QUANTIZED);
+    return fv_packed_format_of(s->form)->turned ||
+           (seg == FV_SEG_TEXT && s->form == FV_PACKED_QUANTIZED);
 }
 
 size_t fv_kv_packed_tables(const fv_kv *kv) {
@@ -219,8 +218,9 @@ static fv_status fill(fv_kv *kv, int32_t layer, const fv_kv_packed_form *f, fv_k
     p->seg = f->seg;
     p->n_small = -1;
     const fv_kv_packed *lead = f->source_layer == layer ? NULL : lead_of(kv, p);
-    assert(!lead || lead->rows.n == f->n || (nested(&f->part[1]) && lead->rows.n > f->n));
-    (void)lead;
+    const fv_packed_format *format = fv_packed_format_of(f->part[FV_PACKED_V].form);
+    assert(!lead || lead->rows.n == f->n || (format->nested && lead->rows.n > f->n));
+    (void)lead, (void)format;
     FV_TRY(fv_kv_packed_set_take(kv, &like, &set));
     FV_TRY(lay_rows(kv, p, set));
     FV_TRY(pay_own(kv, p, kv->sequence->expand.on && f->seg == FV_SEG_VISUAL));
@@ -279,7 +279,8 @@ fv_status fv_kv_packed_angles(fv_kv *kv, fv_kv_packed *p, const fv_rope *rope) {
 
 fv_status fv_kv_packed_codes(fv_kv_packed *p, fv_backend *be) {
     const fv_packed_part *k = &p->part[FV_PACKED_K];
-    if (!k->shape.coded || p->coded) return FV_OK;
+    bool due = k->shape.form == FV_PACKED_LATENT && k->shape.latent.coded;
+    if (!due || p->coded) return FV_OK;
     FV_TRY(be->ops->latent_codes(be, &(fv_latent_codes_args){k}));
     p->coded = true;
     return FV_OK;
@@ -324,17 +325,14 @@ fv_status fv_kv_packed_turns(fv_kv *kv, const float **out) {
     return fv_device_wait(dev);
 }
 
-/* Copies directions that a block shares to the host; they come first in the block that owns
- * them. */
+/* Copies what a part borrows to the host; it comes first in the part that owns it. */
 static fv_status base_home(fv_device *dev, const fv_packed_part *part, fv_arena *arena,
                            const void **out) {
-    fv_packed_shape own = part->shape;
+    size_t bytes = fv_packed_format_of(part->shape.form)->lent_bytes(&part->shape);
     void *base;
-    own.borrows = false;
-    if (own.form != FV_PACKED_LATENT) own.n_outlier = 0;
-    FV_TRY(fv_arena_alloc(arena, fv_packed_bytes(&own), &base));
+    FV_TRY(fv_arena_alloc(arena, bytes, &base));
     *out = base;
-    return fv_device_copy(dev, base, part->base, fv_packed_bytes(&own));
+    return fv_device_copy(dev, base, part->base, bytes);
 }
 
 fv_status fv_kv_packed_on_host(const fv_kv *kv, const fv_packed_part *part, fv_arena *arena,
@@ -376,7 +374,7 @@ static fv_status shorten(fv_kv *kv, fv_kv_packed *p, const int32_t *alive) {
 }
 
 fv_status fv_kv_packed_shorten(fv_kv *kv, int32_t layer, const int32_t *alive) {
-    bool alone = nested(&fv_kv_packed_at(kv, layer)->part[FV_PACKED_V].shape);
+    bool alone = fv_kv_packed_format_of(fv_kv_packed_at(kv, layer))->nested;
     for (int32_t l = layer; l < (alone ? layer + 1 : fv_kv_get_shape(kv)->n_layer); l++) {
         fv_kv_packed *p = fv_kv_packed_at(kv, l);
         if (!p || (!alone && p->source_layer != layer)) continue;
@@ -527,7 +525,7 @@ fv_status fv_kv_packed_keep(fv_kv *kv, int32_t layer, const int32_t *idx, int32_
     for (int32_t l = layer; l < n_layer; l++) {
         const fv_kv_packed *p = fv_kv_packed_at(kv, l);
         of[l] = n;
-        if (!p || p->source_layer != layer || !nested(&p->part[FV_PACKED_V].shape)) continue;
+        if (!p || p->source_layer != layer || !fv_kv_packed_format_of(p)->nested) continue;
         for (of[l] = 0; of[l] < n && idx[of[l]] < p->n_alive;) of[l]++;
     }
     return fv_kv_packed_nest(kv, layer, idx, of);

@@ -1,8 +1,8 @@
 #ifndef FOVEA_MODEL_NET_KV_PACKED_H
 #define FOVEA_MODEL_NET_KV_PACKED_H
 
-/* COMPRESSED LAYERS of a KV store: a layer's visual tokens as low-rank factors (kernels/packed.h),
- * as codes (kernels/codes.h) or as directions shared by two layers (kernels/merged.h), instead of
+/* COMPRESSED LAYERS of a KV store: a layer's visual tokens as low-rank factors (packed/lowrank.h),
+ * as codes (packed/codes.h) or as directions shared by two layers (packed/merged.h), instead of
  * uncompressed entries. Its visual block tables are empty then. Its text tokens are uncompressed
  * and grow as usual. If text is compressed too, its block tables hold the uncompressed tokens only.
  * With factors of keys (pack=svd,compress_text=keys) these are the tokens after the prompt; the
@@ -19,15 +19,15 @@
  *
  * Runs on the thread that owns the store. */
 #include "common/arena.h"
-#include "kernels/packed.h"
 #include "model/net/kv.h"
 #include "model/net/rope.h"
+#include "packed/forms.h"
 
 /* Rows, their order, and the shape of their parts: a packed layer without its bytes. */
 typedef struct fv_kv_packed_form {
     fv_packed_shape part[2]; /* [FV_PACKED_K], [FV_PACKED_V]; both of n rows and one form */
     int32_t n, n_anchor;
-    const int32_t *pos;    /* [n] in the order of kernels/packed.h */
+    const int32_t *pos;    /* [n] in the order of packed/lowrank.h */
     const int32_t *first;  /* [n_anchor + 1] */
     const int32_t *anchor; /* [n_anchor] the blocks' anchor positions; NULL: all are 0 (K1) */
     const int32_t *rank;   /* [n] order of dropping: while v rows are left, these are the rows of
@@ -90,6 +90,11 @@ int32_t fv_kv_packed_text_rows(const fv_kv *kv, int32_t layer);
  * and allocates memory for the parts, which the caller fills. FV_EBUSY if the pool's limit is
  * reached: the raw rows are gone then, and the store must be closed. */
 fv_status fv_kv_pack(fv_kv *kv, int32_t layer, const fv_kv_packed_form *form, fv_kv_packed **out);
+
+/* The form of a block's own parts; keys and values have the same form. */
+static inline const fv_packed_format *fv_kv_packed_format_of(const fv_kv_packed *p) {
+    return fv_packed_format_of(p->part[FV_PACKED_V].shape.form);
+}
 
 /* Returns whether the block owns its keys. */
 bool fv_kv_packed_owns_keys(const fv_kv_packed *p, int32_t layer);

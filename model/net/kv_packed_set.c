@@ -110,7 +110,7 @@ static void block_angles(const fv_kv_packed_set *s, const fv_rope_map *map, cons
     }
 }
 
-/* Computes the angles of each row, in tiles of rows (kernels/packed_part.h), for all forms except factors. */
+/* Computes the angles of each row, in tiles of rows (packed/part.h), for all forms except factors. */
 static void tile_angles(const fv_kv_packed_set *s, const fv_rope_map *map, const fv_rope *rope,
                         float *cosine, float *sine) {
     float c[FV_ROPE_MAX_HALF], t[FV_ROPE_MAX_HALF];

@@ -68,7 +68,7 @@ static bool ask(const fv_packed_forward *p, int32_t b, const fv_kv_packed *packe
                            .k = &packed->part[FV_PACKED_K],
                            .v = &packed->part[FV_PACKED_V],
                            .rows = &packed->rows};
-    bool scored = form == FV_PACKED_LOWRANK || form == FV_PACKED_LATENT;
+    bool scored = fv_packed_format_of(form)->scored;
     if (p->n_score[b] == 0 || packed->seg == FV_SEG_TEXT || !scored) return true;
     out->score = p->score[b].data;
     out->score_rows = at->n_rows;

@@ -3,6 +3,8 @@
 
 #include <assert.h>
 
+#include "packed/lowrank.h"
+
 /* Visual tokens are contiguous in the layer's slab; text tokens are in blocks. */
 static fv_status gather_head(fv_kv *kv, fv_backend *be, const fv_row_set *x, int32_t head,
                              fv_tensor y) {
@@ -61,26 +63,25 @@ fv_status fv_rows_rotate(fv_matrices *in, const fv_rope *rope, const fv_rope_map
     return fv_rows_turn(in->be, &by, n_kv, m);
 }
 
-/* Reads rows of codes and coefficients on the host. */
-static fv_status read_codes(fv_matrices *in, const fv_packed_part *part, const int32_t *row,
-                            fv_tensor m) {
+/* Decodes rows on the host. */
+static fv_status read_rows(fv_matrices *in, const fv_packed_part *part, const int32_t *row,
+                           fv_tensor m) {
     fv_device *dev = in->be->device;
     size_t width = (size_t)m.cols, n = (size_t)m.rows;
     float *y;
     assert(m.ld == m.cols);
     FV_TRY(FV_ARENA_NEW(in->scratch, n * width, y));
     for (size_t i = 0; i < n; i++)
-        (part->shape.form == FV_PACKED_LATENT ? fv_latent_read : fv_codes_read)(part, row[i], 1,
-                                                                                y + i * width);
+        fv_packed_format_of(part->shape.form)->read(part, row[i], 1, y + i * width);
     return dev->ops->copy_async(dev, m.data, y, n * width * sizeof *y);
 }
 
 fv_status fv_rows_rebuild(fv_matrices *in, const fv_packed_part *part, const int32_t *row,
                           fv_tensor m) {
-    size_t rank = (size_t)part->shape.rank, width = fv_packed_width(&part->shape);
     fv_matmul_nn_args a = {.y = m};
     float *u, *basis;
-    if (part->shape.form != FV_PACKED_LOWRANK) return read_codes(in, part, row, m);
+    if (fv_packed_format_of(part->shape.form)->read) return read_rows(in, part, row, m);
+    size_t rank = (size_t)part->shape.lowrank.rank, width = fv_packed_width(&part->shape);
     FV_TRY(FV_ARENA_NEW(in->scratch, (size_t)m.rows * rank, u));
     FV_TRY(FV_ARENA_NEW(in->scratch, rank * width, basis));
     for (int32_t i = 0; i < m.rows; i++) fv_packed_read_u(part, row[i], 1, u + (size_t)i * rank);

@@ -10,7 +10,7 @@
  * Matrices are F32 in the backend's memory. Any thread may call this with its own backend and
  * scratch; the store is only read. No function waits for the work that it issues: call
  * be->ops->sync. */
-#include "kernels/matrices.h"
+#include "factor/matrices.h"
 #include "model/net/kv_packed.h"
 
 /* Rows of one segment of a layer, keys or values. */

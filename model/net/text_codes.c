@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "common/clock.h"
-#include "kernels/text_codes.h"
 #include "model/net/row_matrix.h"
+#include "packed/text_codes.h"
 
 /* A layer of a call. */
 typedef struct coded_layer {

@@ -1,7 +1,7 @@
 #ifndef FOVEA_MODEL_NET_TEXT_CODES_H
 #define FOVEA_MODEL_NET_TEXT_CODES_H
 
-/* TEXT OF A STORE AS CODES (kernels/text_codes.h): text tokens that are due become a block of codes
+/* TEXT OF A STORE AS CODES (packed/text_codes.h): text tokens that are due become a block of codes
  * in each layer, first after the prompt, then between tokens of the answer. All heads of a layer
  * hold the same text tokens.
  *
@@ -12,7 +12,7 @@
  *
  * Runs on the thread that owns the store. */
 #include "common/text_rule.h"
-#include "kernels/matrices.h"
+#include "factor/matrices.h"
 #include "model/net/decoder.h"
 #include "model/net/kv_packed.h"
 

@@ -15,11 +15,9 @@ typedef struct block_bytes {
     size_t raw;   /* bytes of v raw rows */
 } block_bytes;
 
-/* Returns whether a layer is latent: its group's layers have different numbers of rows and drop
+/* Returns whether the layers that share the block's keys have different numbers of rows and drop
  * their own. */
-static bool is_latent(const fv_kv_packed *p) {
-    return p->part[FV_PACKED_V].shape.form == FV_PACKED_LATENT;
-}
+static bool is_nested(const fv_kv_packed *p) { return fv_kv_packed_format_of(p)->nested; }
 
 /* Bytes of all layers that share the keys or directions of `source_layer`, for v rows; of latents
  * for their valid rows. */
@@ -30,9 +28,9 @@ static block_bytes bytes_for(const fv_kv *kv, int32_t source_layer, int32_t v) {
         if (!p || p->source_layer != source_layer) continue;
         b.held += fv_kv_packed_bytes(kv, l, FV_SEG_VISUAL);
         for (int k = fv_kv_packed_owns_keys(p, l) ? FV_PACKED_K : FV_PACKED_V; k < 2; k++) {
-            fv_packed_shape s = p->part[k].shape;
-            s.n = is_latent(p) ? p->n_alive : v;
-            if (!is_latent(p)) s.n_outlier = 0; /* their number depends on the rows */
+            const fv_packed_shape *of = &p->part[k].shape;
+            fv_packed_shape s =
+                fv_packed_format_of(of->form)->smallest(of, is_nested(p) ? p->n_alive : v);
             b.tight += fv_packed_bytes(&s);
             b.raw += fv_packed_raw_bytes(&s);
         }
@@ -51,7 +49,7 @@ static int32_t small_of(const fv_kv *kv, int32_t source_layer) {
 }
 
 static bool is_small(const fv_kv *kv, fv_kv_packed *p, int32_t source_layer) {
-    if (is_latent(p)) {
+    if (is_nested(p)) {
         block_bytes b = bytes_for(kv, source_layer, p->n_alive);
         return b.raw <= b.tight;
     }
@@ -90,13 +88,13 @@ static fv_status rebuild(const fv_kv *kv, fv_matrices *in, const fv_packed_part 
 static fv_status rotate_on(const fv_kv *kv, fv_matrices *in, const fv_rope *rope,
                            const fv_kv_packed *p, const int32_t *row, int32_t n, fv_tensor m) {
     int32_t *anchor;
-    bool latent = is_latent(p);
-    if (!p->anchor && !latent) return FV_OK;
+    bool turned = fv_kv_packed_format_of(p)->turned;
+    if (!p->anchor && !turned) return FV_OK;
     FV_TRY(FV_ARENA_NEW(in->scratch, n, anchor));
     for (int32_t i = 0; i < n; i++) {
         int32_t a = 0;
         anchor[i] = p->pos[row[i]];
-        if (latent) continue;
+        if (turned) continue;
         while (row[i] >= p->first[a + 1]) a++;
         anchor[i] = p->anchor[a];
     }

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/convert.h"
+#include "common/convert.h"
 #include "model/net/vision_internal.h"
 
 /* Number of tiles that go through the tower together: enough to fill the cores or a GPU, few enough

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/convert.h"
+#include "common/convert.h"
 #include "model/net/vision_internal.h"
 
 static fv_status load_tensors(fv_workspace *ws, const void *in, void *out, size_t bytes) {

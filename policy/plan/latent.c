@@ -3,7 +3,7 @@
  *   bytes of n tokens = 2 row_bits ceil(n / 16), rounded up to 64
  *                    <= budget * 2 bytes * W * sum of n_l over the layers,
  *
- * W: numbers of a token in a layer (kernels/latent.h); n_l: visual tokens of layer l; n: those of
+ * W: numbers of a token in a layer (packed/latent.h); n_l: visual tokens of layer l; n: those of
  * the group's first layer that has any. Later layers may hold fewer; a token has one set of
  * coefficients for all layers that hold it. With `bits`, row_bits is a multiple of it. With
  * `error`, row_bits is no more than needed to reach it by the calibration's variances, if any

@@ -26,23 +26,25 @@ fv_packed_shape fv_plan_packed_shape(const fv_plan *plan, int32_t layer, fv_pack
                          .d_head = plan->shape.d_head,
                          .dtype = dtype,
                          .kind = kind,
-                         .bits = plan->pack.bits,
-                         .form = form_of(plan),
-                         .borrows = pack->back > 0};
-    if (plan->pack.latent) {
-        s.row_bits = pack->row_bits;
-        s.n_own = pack->n_own;
-        s.n_outlier = plan->pack.exact;
+                         .form = form_of(plan)};
+    int32_t rank = least(least(pack->rank[kind], n), width_of(plan));
+    switch (s.form) {
+    case FV_PACKED_LATENT:
         s.borrows = pack->back > 0 || kind == FV_PACKED_V;
-        s.coded = plan->pack.coded_keys && kind == FV_PACKED_K;
-        return s;
-    }
-    if (plan->pack.merged) return s;
-    if (plan->pack.coded) {
-        s.n_outlier = (int32_t)fv_codes_all_outliers(&s, plan->pack.outliers);
-    } else {
-        s.rank = least(least(pack->rank[kind], n), width_of(plan));
-        s.rank2 = least(pack->rank2[kind], s.rank);
+        s.latent = (fv_latent_shape){.row_bits = pack->row_bits,
+                                     .each_bits = plan->pack.bits == 16 ? 0 : plan->pack.bits,
+                                     .n_own = pack->n_own,
+                                     .exact = plan->pack.exact,
+                                     .coded = plan->pack.coded_keys && kind == FV_PACKED_K};
+        break;
+    case FV_PACKED_MERGED: s.borrows = pack->back > 0; break;
+    case FV_PACKED_QUANTIZED:
+        s.codes.bits = plan->pack.bits;
+        s.codes.n_outlier = (int32_t)fv_codes_all_outliers(&s, plan->pack.outliers);
+        break;
+    default:
+        s.lowrank = (fv_lowrank_shape){
+            .rank = rank, .rank2 = least(pack->rank2[kind], rank), .bits = plan->pack.bits};
     }
     return s;
 }

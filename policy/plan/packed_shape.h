@@ -3,7 +3,9 @@
 
 /* Shapes of a plan's packed layers for kernels. Separate from plan.h, because the router reads
  * plans but does not use kernels. */
-#include "kernels/packed.h"
+#include "packed/codes.h"
+#include "packed/latent.h"
+#include "packed/lowrank.h"
 #include "policy/plan/plan.h"
 
 /* Shape of a compressed layer's keys or values with n visual tokens: factors with the plan's ranks,

@@ -44,7 +44,7 @@ typedef struct fv_plan_shape {
     /* For pack=latent: layers of a group, and directions; 0: none, with the reason, or NULL, in
      * no_latent. */
     int32_t latent_layers, latent_rank;
-    /* Bits of a token by steps of the error (kernels/latent.h: fv_latent_steps), [groups,
+    /* Bits of a token by steps of the error (packed/latent.h: fv_latent_steps), [groups,
      * FV_LATENT_STEPS]; ignored if their number is another. */
     size_t n_latent_steps;
     const uint32_t *latent_steps; /* [n_latent_steps] */
@@ -123,7 +123,7 @@ typedef struct fv_plan fv_plan;
 typedef int32_t (*fv_plan_count_fn)(const fv_plan *plan, int32_t layer, int32_t head);
 
 /* How a layer's visual tokens are stored: raw, or as factors, codes or merged rows of
- * kernels/packed_part.h. */
+ * packed/part.h. */
 typedef struct fv_plan_pack {
     /* Largest ranks of keys and values; 0: raw. R2 = R: one tier. For codes, merged rows and
      * latents: their width. */

@@ -3,7 +3,7 @@
  * of tokens: 1 ms at most for 256 layers of a million (bench/bench_plan.c). */
 #include <string.h>
 
-#include "kernels/text_codes.h"
+#include "packed/text_codes.h"
 #include "policy/plan/packed_shape.h"
 #include "policy/plan/plan.h"
 

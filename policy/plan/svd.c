@@ -38,14 +38,14 @@ void fv_decode_pack_svd(fv_decode_plan *decode, const fv_pack_svd_params *p, int
 fv_packed_shape fv_text_keys_shape(const fv_text_keys *keys, fv_packed_kind kind, int32_t n,
                                    int32_t n_kv, int32_t d_head, fv_dtype dtype) {
     int32_t rank = kind == FV_PACKED_K ? least(least(keys->rank, n), n_kv * d_head) : 0;
-    return (fv_packed_shape){.n = n,
-                             .rank = rank,
-                             .rank2 = rank,
-                             .n_kv = n_kv,
-                             .d_head = d_head,
-                             .dtype = dtype,
-                             .kind = kind,
-                             .bits = kind == FV_PACKED_K ? keys->bits : 16};
+    return (fv_packed_shape){
+        .form = FV_PACKED_LOWRANK,
+        .kind = kind,
+        .n = n,
+        .n_kv = n_kv,
+        .d_head = d_head,
+        .dtype = dtype,
+        .lowrank = {.rank = rank, .rank2 = rank, .bits = kind == FV_PACKED_K ? keys->bits : 16}};
 }
 
 uint64_t fv_text_keys_bytes(const fv_text_keys *keys, int32_t n, int32_t n_kv, int32_t d_head,

@@ -1,4 +1,4 @@
-/* Text in codes (kernels/text_codes.h): the rule from the parameters of the pack methods, on both
+/* Text in codes (packed/text_codes.h): the rule from the parameters of the pack methods, on both
  * sides. */
 #include "policy/plan/contribute.h"
 #include "policy/plan/decode.h"

@@ -394,7 +394,7 @@ static bool any_rows(const fv_export *s, int32_t layer, fv_kv_segment seg) {
 
 /* Whether a layer reads another layer's coefficients; its tokens are then the first of that layer's. */
 static bool follows(const fv_kv_packed *p, int32_t layer) {
-    return p->part[FV_PACKED_V].shape.form == FV_PACKED_LATENT && p->source_layer != layer;
+    return fv_kv_packed_format_of(p)->nested && p->source_layer != layer;
 }
 
 static fv_wire_packed describe(const fv_kv_packed *p, int32_t layer) {
@@ -410,12 +410,14 @@ static fv_wire_packed describe(const fv_kv_packed *p, int32_t layer) {
                         .rank = p->rank};
     for (int k = 0; k < 2; k++) {
         const fv_packed_shape *shape = &p->part[k].shape;
-        w.part[k].rank2 = (uint32_t)shape->rank2;
+        fv_packed_numbers x;
+        fv_packed_format_of(shape->form)->put_numbers(shape, &x);
+        w.part[k].rank = x.rank;
+        w.part[k].rank2 = x.rank2;
+        w.part[k].bits = x.bits;
+        w.part[k].n_outlier = x.n_outlier;
+        w.exact = x.exact;
         w.latent = shape->form == FV_PACKED_LATENT;
-        w.part[k].rank = (uint32_t)(w.latent ? shape->row_bits : shape->rank);
-        w.part[k].bits = shape->bits;
-        w.part[k].n_outlier = (uint32_t)(w.latent ? shape->n_own : shape->n_outlier);
-        w.exact = w.latent && shape->n_outlier;
         w.coded = shape->form == FV_PACKED_QUANTIZED;
         w.merged = shape->form == FV_PACKED_MERGED;
     }

@@ -1,5 +1,5 @@
 /* pack=latent: visual keys and values of a group of layers as coefficients on directions of the
- * checkpoint (kernels/latent.h).
+ * checkpoint (packed/latent.h).
  *
  *   rows of all layers of a group, keys before rotation
  *       --z = sum over layers of (K - mean) P_k + (V - mean) P_v--> z [n, R] --nearest level-->
@@ -88,7 +88,7 @@ static void shape_parts(const fv_pack_context *ctx, const members *m) {
             *shape =
                 fv_plan_packed_shape(ctx->plan, layer, (fv_packed_kind)k, m->layer[i]->n, s->dtype);
             int32_t n_dir = fv_latent_bits(&s->latent[layer], shape, bits);
-            shape->rank2 = fv_plan_latent_rank2(ctx->plan, (fv_packed_kind)k, n_dir);
+            shape->latent.n_low = fv_plan_latent_rank2(ctx->plan, (fv_packed_kind)k, n_dir);
         }
 }
 
@@ -175,7 +175,7 @@ static void drop_empty(fv_latents *x) {
 
 /* Row of the attention sink, the first token of a prompt that begins with an image; -1: none. */
 static int32_t exact_row(const fv_pack_layer *l) {
-    for (int32_t j = 0; l->shape[0].n_outlier && j < l->n; j++)
+    for (int32_t j = 0; l->shape[0].latent.exact && j < l->n; j++)
         if (l->pos[j] == 0) return j;
     return -1;
 }
@@ -191,7 +191,7 @@ static fv_status code_group(const fv_pack_context *ctx, fv_pack_job *first) {
                     .n = lead->n,
                     .R = layer->n_dir,
                     .n_dir = fv_latent_bits(layer, &lead->shape[0], bits)};
-    int32_t most = lead->shape[0].n_own;
+    int32_t most = lead->shape[0].latent.n_own;
     size_t all = (size_t)x.n * (size_t)x.R;
     FV_TRY(FV_ARENA_NEW(ctx->scratch, all, x.raw));
     FV_TRY(FV_ARENA_NEW(ctx->scratch, all, x.z));

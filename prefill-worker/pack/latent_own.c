@@ -102,7 +102,7 @@ static fv_status visit_all(const fv_pack_context *ctx, visit_fn *fn, fv_latents 
 void fv_latents_set_own(fv_latents *x, int32_t r) {
     for (int32_t i = 0; i < x->group; i++) {
         fv_pack_layer *l = x->first[i].state;
-        if (l) l->shape[FV_PACKED_K].n_own = l->shape[FV_PACKED_V].n_own = r;
+        if (l) l->shape[FV_PACKED_K].latent.n_own = l->shape[FV_PACKED_V].latent.n_own = r;
     }
 }
 

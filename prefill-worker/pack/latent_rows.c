@@ -13,7 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "kernels/latent_project.h"
+#include "factor/latent_project.h"
 #include "model/net/row_matrix.h"
 #include "prefill-worker/pack/latents.h"
 

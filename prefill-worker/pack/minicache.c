@@ -1,7 +1,7 @@
 /* pack=minicache: visual keys and values of two neighbouring layers share their directions
  * (MiniCache, arXiv 2405.14366, sections 3.2 and 3.3).
  *
- *   rows of layers 2p and 2p + 1 --pack_layer.h--> two M [n, Hkv D] --kernels/merged.h--> 4 parts
+ *   rows of layers 2p and 2p + 1 --pack_layer.h--> two M [n, Hkv D] --packed/merged.h--> 4 parts
  *
  * How many rows stay unmerged depends on the data: if the four parts are no smaller than the rows, both
  * layers stay raw. The paper merges all rows; here only image tokens are merged, as AttentionPack's
@@ -9,7 +9,7 @@
  */
 #include <string.h>
 
-#include "kernels/merged.h"
+#include "packed/merged.h"
 #include "prefill-worker/pack/pack_layer.h"
 
 /* Whether two layers hold the same rows in the same order: methods that decide by data may have dropped
@@ -24,7 +24,7 @@ static fv_status take_room(const fv_pack_context *ctx, fv_pack_job *job, fv_pack
         fv_packed_shape s = fv_plan_packed_shape(ctx->plan, job->layer, (fv_packed_kind)k, l->n,
                                                  fv_kv_get_shape(ctx->kv)->dtype);
         l->shape[k] = s;
-        s.n_outlier = s.n * s.n_kv;
+        s.merged.n_exact = s.n * s.n_kv;
         FV_TRY(fv_arena_alloc(ctx->scratch, fv_packed_bytes(&s), &l->data[k]));
     }
     job->state = l;
@@ -58,8 +58,8 @@ static fv_status part(const fv_pack_context *ctx, fv_pack_job *job, fv_packed_ki
     }
     FV_TRY(FV_ARENA_NEW(ctx->scratch, (size_t)s->n * (size_t)s->n_kv, kept));
     const float *const rows[2] = {at[0], at[1]};
-    s->n_outlier = fv_merged_keep(s, rows, p->gamma, kept);
-    l[1]->shape[kind].n_outlier = s->n_outlier;
+    s->merged.n_exact = fv_merged_keep(s, rows, p->gamma, kept);
+    l[1]->shape[kind].merged.n_exact = s->merged.n_exact;
     fv_status st = fv_merged_write((fv_packed_shape[]){*s, l[1]->shape[kind]}, rows, p->t, kept,
                                    (void *const[]){l[0]->data[kind], l[1]->data[kind]}, error);
     if (st != FV_OK) return fv_pack_layer_fail(st, job, kind);

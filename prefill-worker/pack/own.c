@@ -4,9 +4,9 @@
 #include <math.h>
 #include <string.h>
 
-#include "kernels/eigen.h"
+#include "factor/eigen.h"
+#include "factor/orthonormal.h"
 #include "kernels/factor_rule.h"
-#include "kernels/orthonormal.h"
 
 enum { SEED = 20, TOP = 127 };
 

@@ -18,7 +18,7 @@
  * the first ones.
  *
  * One thread, that of `in`. */
-#include "kernels/matrices.h"
+#include "factor/matrices.h"
 
 enum { FV_OWN_PASSES = 3, FV_OWN_SPARE = 8 };
 

@@ -154,11 +154,12 @@ static void note(const fv_pack_job *job, const fv_kv_packed *p, fv_packed_layer 
         layer->rank[k] = job->rank[k];
         layer->error[k] = job->error[k];
     }
-    layer->code = shape->form == FV_PACKED_QUANTIZED ? shape->bits : 0;
+    layer->code = shape->form == FV_PACKED_QUANTIZED ? shape->codes.bits : 0;
     layer->merged = shape->form == FV_PACKED_MERGED;
-    layer->row_bits = shape->form == FV_PACKED_LATENT ? shape->row_bits : 0;
-    layer->n_own = shape->n_own;
-    layer->code_keys = p->part[FV_PACKED_K].shape.coded ? FV_LATENT_CODED : 0;
+    if (shape->form != FV_PACKED_LATENT) return;
+    layer->row_bits = shape->latent.row_bits;
+    layer->n_own = shape->latent.n_own;
+    layer->code_keys = p->part[FV_PACKED_K].shape.latent.coded ? FV_LATENT_CODED : 0;
 }
 
 static fv_status end_rows(run *r, fv_pack_job *job, fv_pack_report *report) {

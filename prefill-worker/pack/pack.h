@@ -12,7 +12,7 @@
  * Layers that are compressed together are in the same group; one layer's job works for all.
  *
  * Functions are for the thread that owns the backend, except for `part`. */
-#include "kernels/matrices.h"
+#include "factor/matrices.h"
 #include "model/net/kv_packed.h"
 #include "policy/plan/packed_shape.h"
 

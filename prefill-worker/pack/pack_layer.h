@@ -8,7 +8,7 @@
  *       bytes of a part --end--> the store
  *
  * Keys of M are Rot(p_j - a) k_j, a the start of their block of `block` positions, which is a
- * parameter of the method (kernels/packed_part.h): the store has Rot(p_j) k_j, so keys are rotated
+ * parameter of the method (packed/part.h): the store has Rot(p_j) k_j, so keys are rotated
  * back by a. Threads: see pack.h. */
 #include "prefill-worker/pack/pack.h"
 

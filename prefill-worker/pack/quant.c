@@ -1,7 +1,7 @@
 /* pack=quant: a layer's visual keys and values as codes of 8 or 4 bits, keys by channel and values
  * by token, with some numbers stored exactly (KVQuant, arXiv 2401.18079).
  *
- *   entries of the store --pack_layer.h--> M [n, Hkv D] --kernels/codes.h--> blocks
+ *   entries of the store --pack_layer.h--> M [n, Hkv D] --packed/codes.h--> blocks
  *
  * The paper fits 16 levels per layer and a range per channel beforehand; here each request has its own
  * ranges and uniform levels, with the same grouping.

@@ -8,7 +8,7 @@
  * has to rebuild keys token by token.
  *
  * Only the keys of text tokens are compressed. */
-#include "kernels/factor_part.h"
+#include "factor/factor_part.h"
 #include "prefill-worker/pack/pack_layer.h"
 
 static fv_factor_part part_of(const fv_pack_context *ctx, const fv_pack_job *job) {
@@ -27,7 +27,7 @@ static fv_status put_rows(const fv_pack_context *ctx, const fv_packed_shape *s, 
 
 static void note(fv_pack_job *job, fv_packed_kind kind, double error) {
     const fv_pack_layer *l = job->state;
-    job->rank[kind] = l->shape[kind].rank;
+    job->rank[kind] = l->shape[kind].lowrank.rank;
     job->error[kind] = (float)error;
 }
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "common/clock.h"
-#include "kernels/text_codes.h"
+#include "packed/text_codes.h"
 #include "prefill-worker/service/internal.h"
 #include "serving/policy_message.h"
 #include "serving/worker/model_info.h"

@@ -9,6 +9,7 @@
 #include "decode-worker/receive/receive.h"
 #include "model/net/anneal.h"
 #include "model/net/kv_packed.h"
+#include "packed/lowrank.h"
 #include "tests/support/fuzzed_handoff.h"
 #include "tests/support/stream.h"
 
@@ -36,13 +37,10 @@ static void check_packed(const fv_received *got, int32_t layer, fv_kv_segment se
     for (int32_t i = 0; p && i < p->rows.n; i++)
         if (p->pos[i] < 0 || p->pos[i] >= got->n || got->seg[p->pos[i]] != seg) abort();
     float m[FUZZED_VISUAL * FUZZED_HKV * FUZZED_D];
-    for (int k = 0; p && k < 2; k++)
-        if (p->part[k].shape.form == FV_PACKED_LATENT)
-            fv_latent_read(&p->part[k], 0, p->rows.n, m);
-        else if (p->part[k].shape.form != FV_PACKED_LOWRANK)
-            fv_codes_read(&p->part[k], 0, p->rows.n, m);
-        else
-            fv_packed_read_u(&p->part[k], 0, p->rows.n, m);
+    for (int k = 0; p && k < 2; k++) {
+        const fv_packed_format *format = fv_packed_format_of(p->part[k].shape.form);
+        (format->read ? format->read : fv_packed_read_u)(&p->part[k], 0, p->rows.n, m);
+    }
 }
 
 /* Rotary positions must not exceed indices, which an empty map gives. */

@@ -6,8 +6,8 @@
  *
  * o and lse are in one array, so one comparison covers everything. Tokens that are not valid hold
  * NaN where a block has numbers. */
-#include "kernels/codes.h"
-#include "kernels/merged.h"
+#include "packed/codes.h"
+#include "packed/merged.h"
 #include "tests/ops/ops_test.h"
 
 enum { MAX_SEQ = 3 };
@@ -68,7 +68,7 @@ static inline void make_rows(block *b, int n, int anchor, int D) {
 static inline fv_packed_part make_part(fv_packed_shape s, double share, float **m) {
     size_t n = (size_t)s.n * fv_packed_width(&s);
     double error;
-    s.n_outlier = (int32_t)fv_codes_all_outliers(&s, share);
+    s.codes.n_outlier = (int32_t)fv_codes_all_outliers(&s, share);
     *m = random_numbers(n, 1);
     for (size_t i = 0; i < n; i += 37) (*m)[i] *= 40;
     fv_packed_part p = {.shape = s, .data = room(fv_packed_bytes(&s))};
@@ -87,7 +87,7 @@ static inline fv_packed_part make_merged_part(fv_packed_shape s, double gamma, b
     double error[2];
     for (size_t i = 0; i < n; i++) rows[1][i] += rows[0][i];
     const float *const both[2] = {rows[0], rows[1]};
-    s.n_outlier = fv_merged_keep(&s, both, gamma, kept);
+    s.merged.n_exact = fv_merged_keep(&s, both, gamma, kept);
     fv_packed_shape shapes[2] = {s, s};
     shapes[1].borrows = true;
     void *data[2] = {room(fv_packed_bytes(&shapes[0])), room(fv_packed_bytes(&shapes[1]))};
@@ -125,11 +125,11 @@ static inline void poison(const block *b, fv_packed_part *p) {
         if (is_alive(b, j)) continue;
         if (p->shape.form == FV_PACKED_MERGED)
             poison_norms(p, j);
-        else if (p->shape.bits == 16)
+        else if (p->shape.codes.bits == 16)
             poison_row(p, j);
         else if (p->shape.kind == FV_PACKED_V)
             memset((char *)p->data + l.pair + (size_t)j * 8, 0xff, 8);
-        if (p->shape.n_outlier == 0) continue;
+        if (fv_codes_n_outlier(&p->shape) == 0) continue;
         memset((char *)p->data + l.value + first[j] * size, 0xff, (first[j + 1] - first[j]) * size);
     }
 }
@@ -164,11 +164,11 @@ static inline block *make_block_of(const block_shape *s, bool second) {
                          .d_head = s->D,
                          .dtype = s->dtype,
                          .kind = FV_PACKED_K,
-                         .bits = (uint8_t)s->bits,
                          .form = s->merged ? FV_PACKED_MERGED : FV_PACKED_QUANTIZED};
+    if (!s->merged) k.codes.bits = (uint8_t)s->bits;
     fv_packed_shape v = k;
     v.kind = FV_PACKED_V;
-    if (s->rows) v.bits = 16;
+    if (s->rows) v.codes.bits = 16;
     b->other[0] = b->other[1] = NULL;
     b->k = s->merged ? make_merged_part(k, s->share, second, &b->mk, &b->other[0])
                      : make_part(k, s->share, &b->mk);

@@ -2,7 +2,7 @@
 #define FOVEA_TESTS_OPS_LATENT_CASE_H
 
 /* Random directions of a layer, with any order of bits that begins with the first. */
-#include "kernels/latent.h"
+#include "packed/latent.h"
 #include "tests/ops/ops_test.h"
 
 typedef struct latent_basis {

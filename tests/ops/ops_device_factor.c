@@ -2,7 +2,7 @@
  * together, errors as small as the CPU's, the same ranks, and each as if computed alone. */
 #include <float.h>
 
-#include "kernels/factor.h"
+#include "factor/factor.h"
 #include "tests/ops/device_mirror.h"
 
 enum { MAX_N = 5 };

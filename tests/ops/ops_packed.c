@@ -18,8 +18,8 @@ static int n_variant;
 static void rebuild(const block *b, const fv_packed_part *p, const float *u, const float *basis,
                     int32_t j, double *out) {
     size_t W = fv_packed_width(&p->shape);
-    int32_t all = fv_packed_is_rows(&p->shape) ? (int32_t)W : p->shape.rank, rank = all;
-    if (b->rows.group && b->group[j] && p->shape.rank > 0) rank = p->shape.rank2;
+    int32_t all = fv_packed_is_rows(&p->shape) ? (int32_t)W : p->shape.lowrank.rank, rank = all;
+    if (b->rows.group && b->group[j] && p->shape.lowrank.rank > 0) rank = p->shape.lowrank.rank2;
     for (size_t d = 0; d < W; d++) out[d] = 0;
     for (int32_t r = 0; r < rank; r++)
         for (size_t d = 0; d < W; d++)

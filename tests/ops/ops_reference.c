@@ -6,7 +6,7 @@
 #include "tests/ops/attention_case.h"
 #include "tests/ops/ops_test.h"
 
-#include "kernels/convert.h"
+#include "common/convert.h"
 #include "kernels/mathf.h"
 
 enum { MAX_VARIANT = 3 };

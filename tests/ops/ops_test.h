@@ -136,7 +136,7 @@ static inline void put(const fv_tensor *t, int row, int col, float f) {
         ((uint16_t *)t->data)[at] = half_bits(f, t->dtype);
 }
 
-/* The element as a number; written differently from kernels/convert.h on purpose. */
+/* The element as a number; written differently from common/convert.h on purpose. */
 static inline double get(const fv_tensor *t, int row, int col) {
     size_t at = (size_t)row * (size_t)t->ld + (size_t)col;
     if (t->dtype == FV_F32) return (double)((float *)t->data)[at];

@@ -6,6 +6,7 @@
  * All outputs (o, lse, scores) are in one array, so one comparison covers everything. Data that
  * must not be read is NaN: tokens that are not valid, and the second tier of tokens at the lower
  * rank. */
+#include "packed/lowrank.h"
 #include "tests/ops/ops_test.h"
 
 enum { MAX_SEQ = 3 };
@@ -80,9 +81,10 @@ static inline fv_packed_part make_rows_part(fv_packed_shape s, float **u, float 
 
 static inline fv_packed_part make_part(fv_packed_shape s, float **u, float **basis) {
     if (fv_packed_is_rows(&s)) return make_rows_part(s, u, basis);
-    size_t nu = (size_t)s.n * (size_t)s.rank, nb = (size_t)s.rank * fv_packed_width(&s);
+    size_t nu = (size_t)s.n * (size_t)s.lowrank.rank,
+           nb = (size_t)s.lowrank.rank * fv_packed_width(&s);
     *u = random_numbers(nu, 1);
-    *basis = random_numbers(nb, 1 / sqrtf((float)s.rank));
+    *basis = random_numbers(nb, 1 / sqrtf((float)s.lowrank.rank));
     fv_packed_part p = {.shape = s, .data = room(fv_packed_bytes(&s))};
     fv_packed_write(&s, *u, *basis, p.data);
     fv_packed_read_u(&p, 0, s.n, *u);
@@ -104,7 +106,7 @@ static inline void poison_row(const fv_packed_part *p, int32_t j, int tier) {
     }
     size_t size = fv_dtype_bytes(p->shape.dtype), line = FV_PACKED_TILE * size;
     at += (size_t)(j / FV_PACKED_TILE) * l.stride[tier] + (size_t)(j % FV_PACKED_TILE) * size;
-    for (size_t r = 0; p->shape.bits == 16 && r < fv_packed_tier_rank(&p->shape, tier); r++)
+    for (size_t r = 0; p->shape.lowrank.bits == 16 && r < fv_packed_tier_rank(&p->shape, tier); r++)
         memset(at + r * line, 0xff, size);
 }
 
@@ -114,7 +116,7 @@ static inline void poison(const block *b, fv_packed_part *p) {
         bool alive = is_alive(b, j), low = b->rows.group && b->group[j];
         if (!alive) poison_row(p, j, 0);
         if (!alive || (low && !fv_packed_is_rows(&p->shape))) poison_row(p, j, 1);
-        if (!alive && p->shape.bits != 16 && p->shape.kind == FV_PACKED_V)
+        if (!alive && p->shape.lowrank.bits != 16 && p->shape.kind == FV_PACKED_V)
             memset((char *)p->data + l.pair + (size_t)j * 4, 0xff, 4);
     }
 }
@@ -130,18 +132,18 @@ static inline block *make_block(const block_shape *s) {
     make_rows(b, s->n, s->anchor, s->D);
     thin(b, s->alive, s->group);
     fv_packed_shape k = {.n = s->n,
-                         .rank = s->rank_k,
-                         .rank2 = s->rank2_k,
+                         .lowrank.rank = s->rank_k,
+                         .lowrank.rank2 = s->rank2_k,
                          .n_kv = s->n_kv,
                          .d_head = s->D,
                          .dtype = s->dtype,
                          .kind = FV_PACKED_K,
-                         .bits = (uint8_t)s->bits};
+                         .lowrank.bits = (uint8_t)s->bits};
     fv_packed_shape v = k;
-    v.rank = s->rank_v;
-    v.rank2 = s->rank2_v;
+    v.lowrank.rank = s->rank_v;
+    v.lowrank.rank2 = s->rank2_v;
     v.kind = FV_PACKED_V;
-    if (v.rank == 0) v.bits = 16;
+    if (v.lowrank.rank == 0) v.lowrank.bits = 16;
     b->k = make_part(k, &b->uk, &b->bk);
     b->v = make_part(v, &b->uv, &b->bv);
     poison(b, &b->k);

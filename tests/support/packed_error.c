@@ -4,6 +4,9 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "packed/codes.h"
+#include "packed/lowrank.h"
+
 typedef struct factors {
     int32_t rank, width, d_head;
     float *u, *basis;
@@ -76,7 +79,9 @@ static double rows_error(fv_kv *raw, const fv_kv_packed *p, int32_t layer) {
 double packed_error(fv_kv *raw, const fv_kv_packed *p, int32_t layer, int kind,
                     const fv_rope_config *cfg) {
     const fv_packed_shape *s = &p->part[kind].shape;
-    factors f = {.rank = s->rank, .width = s->n_kv * s->d_head, .d_head = s->d_head};
+    factors f = {.rank = s->form == FV_PACKED_LOWRANK ? s->lowrank.rank : 0,
+                 .width = s->n_kv * s->d_head,
+                 .d_head = s->d_head};
     if (fv_packed_is_rows(s)) return rows_error(raw, p, layer);
     if (!read_codes(&p->part[kind], &f)) {
         f.u = malloc((size_t)(s->n * f.rank) * sizeof *f.u);

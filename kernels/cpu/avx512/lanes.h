@@ -133,7 +133,7 @@ static ALWAYS_INLINE void bf16x32_step(const void *rows, size_t stride, ptrdiff_
     }
 }
 
-/* 16 codes of 8 or 4 bits (kernels/packed.h) as numbers. */
+/* 16 codes of 8 or 4 bits (packed/lowrank.h) as numbers. */
 static ALWAYS_INLINE f32x16 f32x16_of_codes(const void *p, const int bits) {
     const __m128i low = _mm_set1_epi8(15);
     __m128i c = bits == 8 ? _mm_loadu_si128(p) : _mm_loadl_epi64(p);

@@ -1,10 +1,10 @@
 /* Unpacks factors in codes of 4 bits to words of products in bf16 (avx512bf16/words.h), without panels of f32 in
  * between. A column of keys' U has only 16 different numbers, and so has a row of values' U before the columns'
- * factors: both are looked up. The bits equal those of decoding number by number (kernels/packed_read.h). */
+ * factors: both are looked up. The bits equal those of decoding number by number (packed/read.h). */
 #include "kernels/cpu/avx512bf16/products.h"
 #include "kernels/cpu/avx512bf16/words.h"
 #include "kernels/ops.h"
-#include "kernels/packed_read.h"
+#include "packed/read.h"
 
 enum { ROWS = 24, STEPS = 4 }; /* of x that are packed in words at a time */
 

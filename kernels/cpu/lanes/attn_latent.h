@@ -213,7 +213,7 @@ static void latent_attend(latent_item *t) {
 
 static void latent_open(latent_item *t) {
     bool groups = t->seq->rows->group != NULL;
-    t->coded = t->seq->k->shape.coded;
+    t->coded = t->seq->k->shape.latent.coded;
     t->words = t->coded && t->D % 8 == 0 ? t->products->words : NULL;
     if (t->words) memset(t->keys, 0, t->Dp / 2 * FV_KV_BLOCK * sizeof *t->keys);
     latent_view_open(&t->block.latent, t->seq->k);

@@ -81,13 +81,13 @@ static void meet_basis_words(packed_item *t, const packed_view *v, int32_t h, si
 static void meet_basis(packed_item *t, const packed_view *v, int32_t h, size_t k, size_t end,
                        const float *x, size_t ldx, int32_t M, float *y, size_t ldy) {
     size_t registers = steps_of(fv_packed_basis_line(&v->s));
-    bool stored = !t->products->multiply && M <= STORED_ROWS && v->s.bits == 16;
+    bool stored = !t->products->multiply && M <= STORED_ROWS && v->s.lowrank.bits == 16;
     if (stored && fv_packed_basis_line(&v->s) == ldy) {
         chains_stored(x, ldx, packed_basis_at(v, kv_head(t, h), k), v->s.dtype, end - k, M,
                       registers, k ? GOES_ON : NULL, y, ldy);
         return;
     }
-    if (t->products->words && v->s.bits == 4) {
+    if (t->products->words && v->s.lowrank.bits == 4) {
         meet_basis_words(t, v, h, k, end, x, ldx, M, y, ldy);
         return;
     }
@@ -143,7 +143,7 @@ static void latent(packed_item *t, int32_t anchor0, int32_t n) {
         float *to = t->t + (size_t)h * (size_t)M * t->Rk;
         as_rows(t->products, t->q, t->Dp, heads * M, t->D);
         meet_basis(t, &t->k, h, 0, t->D, t->q, t->Dp, heads * M, to, t->Rk);
-        as_rows(t->products, to, t->Rk, heads * M, (size_t)t->k.s.rank);
+        as_rows(t->products, to, t->Rk, heads * M, (size_t)t->k.s.lowrank.rank);
     }
 }
 
@@ -156,7 +156,7 @@ static bool low_rank(const packed_item *t, int32_t j) {
 /* Decodes a tile of keys' U into columns of `keys`; 0 beyond the lower rank of rows read at it. */
 static void take_tile(packed_item *t, int32_t tile) {
     int32_t j0 = tile * FV_PACKED_TILE, n = 0, low[FV_PACKED_TILE];
-    size_t low_rank2 = (size_t)t->k.s.rank2, more = fv_packed_tier_rank(&t->k.s, 1);
+    size_t low_rank2 = (size_t)t->k.s.lowrank.rank2, more = fv_packed_tier_rank(&t->k.s, 1);
     float *to = t->keys + j0 % FV_KV_BLOCK, *second = to + low_rank2 * FV_KV_BLOCK;
     lanes_k_tile(&t->k, 0, (size_t)tile, to, FV_KV_BLOCK);
     for (int32_t j = j0; more && j < min_int(j0 + FV_PACKED_TILE, t->k.s.n); j++)
@@ -164,12 +164,12 @@ static void take_tile(packed_item *t, int32_t tile) {
     if (more && n < FV_PACKED_TILE) lanes_k_tile(&t->k, 1, (size_t)tile, second, FV_KV_BLOCK);
     for (size_t r = 0; r < more; r++)
         for (int32_t i = 0; i < n; i++) second[r * FV_KV_BLOCK + (size_t)low[i]] = 0.0f;
-    as_lines(t->products, to, FV_KV_BLOCK, (size_t)t->k.s.rank, FV_PACKED_TILE);
+    as_lines(t->products, to, FV_KV_BLOCK, (size_t)t->k.s.lowrank.rank, FV_PACKED_TILE);
 }
 
 /* Unpacks a tile of keys' U to words, [Rk / 2, 64]; zeros in the second tier for rows at the lower rank. */
 static void take_tile_words(packed_item *t, int32_t tile) {
-    size_t low_rank2 = (size_t)t->k.s.rank2, more = fv_packed_tier_rank(&t->k.s, 1);
+    size_t low_rank2 = (size_t)t->k.s.lowrank.rank2, more = fv_packed_tier_rank(&t->k.s, 1);
     int32_t j0 = tile * FV_PACKED_TILE, n = min_int(FV_PACKED_TILE, t->k.s.n - j0);
     uint32_t *to = (uint32_t *)t->keys + (size_t)(tile % PACKED_TILES) * FV_PACKED_TILE;
     const char *at = t->k.data + (size_t)tile * t->k.l.stride[0];
@@ -233,7 +233,7 @@ static void packed_scores(packed_item *t, const float *x, size_t ld, int32_t j0,
         for (size_t i = 0; i < ahead; i += 64) _mm_prefetch(next + i, _MM_HINT_T0);
     } else {
         packed_multiply(t->products,
-                        (chains){x, ld, t->keys + at, FV_KV_BLOCK, (size_t)t->k.s.rank,
+                        (chains){x, ld, t->keys + at, FV_KV_BLOCK, (size_t)t->k.s.lowrank.rank,
                                  (size_t)(end - first), NULL, to, FV_KV_BLOCK, next},
                         t->R, ahead);
     }
@@ -269,7 +269,8 @@ static void values_of_words(packed_item *t, int32_t j0, int tier) {
     size_t n = fv_packed_tier_rank(&t->v.s, tier), P = padded(n), stride = t->v.l.stride[tier];
     const int32_t *list = t->list[tier], rows = t->n_list[tier];
     const char *from = t->v.data + t->v.l.tier[tier];
-    const float *column = (const float *)(t->v.data + t->v.l.column) + (tier ? t->v.s.rank2 : 0);
+    const float *column =
+        (const float *)(t->v.data + t->v.l.column) + (tier ? t->v.s.lowrank.rank2 : 0);
     const float *p = listed(t->s, t->p, t->R, j0, list, rows);
     int32_t next = min_int(j0 + FV_KV_BLOCK, t->v.s.n), end = min_int(next + FV_KV_BLOCK, t->v.s.n);
     for (size_t i = 0; rows > FV_KV_BLOCK / 2 && i < (size_t)(end - next) * stride; i += 64)
@@ -354,7 +355,7 @@ static void block_end(packed_item *t, int32_t j0, int32_t n) {
 
 /* Joins both tiers of z into rows, for one product in bf16. */
 static void join_tiers(packed_item *t) {
-    size_t low = (size_t)t->v.s.rank2, more = fv_packed_tier_rank(&t->v.s, 1);
+    size_t low = (size_t)t->v.s.lowrank.rank2, more = fv_packed_tier_rank(&t->v.s, 1);
     for (size_t v = 0; v < (size_t)t->R; v++) {
         float *to = t->z_all + v * t->Rv;
         memcpy(to, t->z[0] + v * padded(low), low * sizeof *to);
@@ -364,7 +365,7 @@ static void join_tiers(packed_item *t) {
 }
 
 static void output(packed_item *t) {
-    size_t low = (size_t)t->v.s.rank2, rank = (size_t)t->v.s.rank;
+    size_t low = (size_t)t->v.s.lowrank.rank2, rank = (size_t)t->v.s.lowrank.rank;
     size_t P0 = padded(low), P1 = padded(rank - low);
     bool bf16 = t->products->multiply;
     if (bf16 && rank > 0) join_tiers(t);
@@ -391,13 +392,14 @@ static void output(packed_item *t) {
 static void words_begin(packed_item *t) {
     const packed_words *words = t->products->words;
     const fv_packed_shape *k = &t->k.s, *v = &t->v.s;
-    bool keys = words && k->bits == 4 && k->rank % 4 == 0 && k->rank2 % 4 == 0;
+    bool keys =
+        words && k->lowrank.bits == 4 && k->lowrank.rank % 4 == 0 && k->lowrank.rank2 % 4 == 0;
     t->key_words = keys ? words : NULL;
-    t->value_words = words && v->bits == 4 && !fv_packed_is_rows(v) ? words : NULL;
+    t->value_words = words && v->lowrank.bits == 4 && !fv_packed_is_rows(v) ? words : NULL;
     if (!keys) return;
-    words->tables((const float *)(t->k.data + t->k.l.pair), (size_t)k->rank, t->tables);
-    memset((uint32_t *)t->keys + (size_t)k->rank / 2 * FV_KV_BLOCK, 0,
-           (t->Rk - (size_t)k->rank) / 2 * FV_KV_BLOCK * sizeof *t->keys);
+    words->tables((const float *)(t->k.data + t->k.l.pair), (size_t)k->lowrank.rank, t->tables);
+    memset((uint32_t *)t->keys + (size_t)k->lowrank.rank / 2 * FV_KV_BLOCK, 0,
+           (t->Rk - (size_t)k->lowrank.rank) / 2 * FV_KV_BLOCK * sizeof *t->keys);
 }
 
 static void packed_begin(packed_item *t) {
@@ -448,7 +450,7 @@ static void attn_lowrank(const void *args, void *scratch, int64_t begin, int64_t
         t.seq = &a->seqs[q];
         t.k = packed_view_of(t.seq->k);
         t.v = packed_view_of(t.seq->v);
-        t.Rk = stepped(products, (size_t)t.k.s.rank);
+        t.Rk = stepped(products, (size_t)t.k.s.lowrank.rank);
         int64_t blocks = div_up(a->n_head, heads), n = packed_items(a, t.seq);
         for (int64_t i = begin < 0 ? 0 : begin; i < end && i < n; i++) {
             t.head0 = (int32_t)(i % blocks) * heads;

@@ -57,8 +57,8 @@ static void packed_widths(const fv_attn_packed_args *a, packed_item *t) {
     t->Rk = t->Rv = t->P[0] = t->P[1] = 0;
     for (int i = 0; i < a->n_seq; i++) {
         const fv_packed_shape *k = &a->seqs[i].k->shape, *v = &a->seqs[i].v->shape;
-        size_t Rk = stepped(t->products, (size_t)k->rank);
-        size_t Rv = stepped(t->products, (size_t)v->rank);
+        size_t Rk = stepped(t->products, (size_t)k->lowrank.rank);
+        size_t Rv = stepped(t->products, (size_t)v->lowrank.rank);
         t->Rk = Rk > t->Rk ? Rk : t->Rk;
         t->Rv = Rv > t->Rv ? Rv : t->Rv;
         for (int p = 0; p < 2; p++) {

@@ -102,9 +102,9 @@ static ALWAYS_INLINE void merged_tile(const codes_item *t, size_t j0, float *to,
 }
 
 static void keys_of_tile(const codes_item *t, size_t j0, float *to) {
-    if (t->k.s.bits == 8)
+    if (t->k.s.codes.bits == 8)
         keys_tile(t, j0, to, 8);
-    else if (t->k.s.bits == 4)
+    else if (t->k.s.codes.bits == 4)
         keys_tile(t, j0, to, 4);
     else if (t->k.s.dtype == FV_BF16)
         merged_tile(t, j0, to, FV_BF16);
@@ -178,9 +178,9 @@ static void numbers_of_rows(const codes_item *t) {
 }
 
 static void take_values(const codes_item *t) {
-    if (t->v.s.bits == 8)
+    if (t->v.s.codes.bits == 8)
         coded_rows(t, 8);
-    else if (t->v.s.bits == 4)
+    else if (t->v.s.codes.bits == 4)
         coded_rows(t, 4);
     else
         numbers_of_rows(t);

@@ -2,7 +2,7 @@
 #define FOVEA_KERNELS_CPU_LANES_INDEX_SELECT_H
 
 /* y[i] = table[ids[i]]; compilers vectorize the widening. */
-#include "kernels/convert.h"
+#include "common/convert.h"
 #include "kernels/cpu/path.h"
 
 static void index_select(const void *args, void *scratch, int64_t begin, int64_t end) {

@@ -2,7 +2,7 @@
 #define FOVEA_KERNELS_CPU_LANES_KV_WRITE_H
 
 /* Appends keys and values to the cache; compilers vectorize the narrowing. */
-#include "kernels/convert.h"
+#include "common/convert.h"
 #include "kernels/cpu/path.h"
 
 static void kv_write(const void *args, void *scratch, int64_t begin, int64_t end) {

@@ -13,7 +13,7 @@
 #include "kernels/cpu/lanes/packed.h"
 #include "kernels/cpu/latent_keys.h"
 #include "kernels/cpu/path.h"
-#include "kernels/latent_read.h"
+#include "packed/latent_read.h"
 
 typedef struct latent_block {
     latent_view latent;

@@ -4,7 +4,7 @@
 /* Codes of latent keys, as kernels/ops.h words them, for a path with 16-lane vectors: an item is 64
  * tokens of some KV heads, whose levels are decoded once for all of them. */
 #include "kernels/cpu/lanes/latent.h"
-#include "kernels/scales.h"
+#include "packed/scales.h"
 
 enum { CODED_HEADS = 8 }; /* of an item */
 

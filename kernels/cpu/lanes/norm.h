@@ -8,7 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "kernels/convert.h"
+#include "common/convert.h"
 #include "kernels/cpu/lanes/lanes.h"
 #include "kernels/cpu/path.h"
 

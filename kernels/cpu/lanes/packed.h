@@ -2,7 +2,7 @@
 #define FOVEA_KERNELS_CPU_LANES_PACKED_H
 
 /* Decodes a packed block in 16-lane vectors, to lines padded with zeros: each number by the fma and product
- * of packed_read.h, so with the same bits.
+ * of packed/read.h, so with the same bits.
  *
  * Codes are read in whole vectors, past the end of a line: the block's last array, the basis' pairs, follows
  * all codes. */
@@ -12,7 +12,7 @@
 #include "kernels/cpu/lanes/chains.h"
 #include "kernels/cpu/lanes/linear_bf16.h"
 #include "kernels/ops.h"
-#include "kernels/packed_read.h"
+#include "packed/read.h"
 
 enum { PACKED_VECTORS = 48 }; /* the most vectors of an item, unless one row has more heads */
 
@@ -136,14 +136,14 @@ static ALWAYS_INLINE void codes_line(const char *p, const int bits, size_t n, co
 
 /* Decodes one tile of keys' U in one tier: column r of its 16 rows to y + r * ld. */
 static void lanes_k_tile(const packed_view *v, int tier, size_t tile, float *y, size_t ld) {
-    size_t n = fv_packed_tier_rank(&v->s, tier), r0 = tier ? (size_t)v->s.rank2 : 0;
+    size_t n = fv_packed_tier_rank(&v->s, tier), r0 = tier ? (size_t)v->s.lowrank.rank2 : 0;
     size_t bytes = fv_packed_row_bytes(&v->s, FV_PACKED_TILE), r;
     const char *p = v->data + v->l.tier[tier] + tile * v->l.stride[tier];
     const float *pair = (const float *)(v->data + v->l.pair) + 2 * r0;
-    if (v->s.bits == 8) {
+    if (v->s.lowrank.bits == 8) {
         for (r = 0; r < n; r++, p += bytes, y += ld, pair += 2)
             codes_line(p, 8, LANES, (code_scale){.lo = pair, .step = pair + 1}, y);
-    } else if (v->s.bits == 4) {
+    } else if (v->s.lowrank.bits == 4) {
         for (r = 0; r < n; r++, p += bytes, y += ld, pair += 2)
             codes_line(p, 4, LANES, (code_scale){.lo = pair, .step = pair + 1}, y);
     } else if (v->s.dtype == FV_BF16) {
@@ -159,7 +159,7 @@ static void lanes_k_tile(const packed_view *v, int tier, size_t tile, float *y, 
 static ALWAYS_INLINE void v_rows(const packed_view *v, int tier, const int32_t *j, int32_t n,
                                  const int bits, const fv_dtype type, float *y, size_t ld) {
     size_t stride = v->l.stride[tier], width = fv_packed_tier_rank(&v->s, tier);
-    const float *column = (const float *)(v->data + v->l.column) + (tier ? v->s.rank2 : 0);
+    const float *column = (const float *)(v->data + v->l.column) + (tier ? v->s.lowrank.rank2 : 0);
     for (int32_t i = 0; i < n; i++, y += ld) {
         const char *p = v->data + v->l.tier[tier] + (size_t)j[i] * stride;
         if (bits == 16) {
@@ -174,9 +174,9 @@ static ALWAYS_INLINE void v_rows(const packed_view *v, int tier, const int32_t *
 
 static void lanes_v_rows(const packed_view *v, int tier, const int32_t *j, int32_t n, float *y,
                          size_t ld) {
-    if (v->s.bits == 8)
+    if (v->s.lowrank.bits == 8)
         v_rows(v, tier, j, n, 8, FV_F32, y, ld);
-    else if (v->s.bits == 4)
+    else if (v->s.lowrank.bits == 4)
         v_rows(v, tier, j, n, 4, FV_F32, y, ld);
     else if (v->s.dtype == FV_BF16)
         v_rows(v, tier, j, n, 16, FV_BF16, y, ld);
@@ -212,8 +212,8 @@ static void lanes_rotate(const fv_packed_rows *rows, size_t D, size_t tile, floa
 
 /* Widens the pairs of one head's basis: lo and step [R], up to whole vectors. */
 static void lanes_basis_pairs(const packed_view *v, size_t g, float *lo, float *step) {
-    const char *pair = v->data + v->l.basis_pair + g * (size_t)v->s.rank * 4;
-    size_t n = v->s.bits == 16 ? 0 : (size_t)v->s.rank, r = 0;
+    const char *pair = v->data + v->l.basis_pair + g * (size_t)v->s.lowrank.rank * 4;
+    size_t n = v->s.lowrank.bits == 16 ? 0 : (size_t)v->s.lowrank.rank, r = 0;
     for (; r + LANES / 2 <= n; r += LANES / 2) {
         float both[LANES];
         f32x16_store(both, f32x16_widen(pair + r * 4, FV_F16));
@@ -243,9 +243,9 @@ static ALWAYS_INLINE void basis_lines(const packed_view *v, size_t g, size_t k, 
 
 static void lanes_basis(const packed_view *v, size_t g, size_t k, size_t n, const float *lo,
                         const float *step, float *y, size_t ld) {
-    if (v->s.bits == 8)
+    if (v->s.lowrank.bits == 8)
         basis_lines(v, g, k, n, 8, FV_F32, lo, step, y, ld);
-    else if (v->s.bits == 4)
+    else if (v->s.lowrank.bits == 4)
         basis_lines(v, g, k, n, 4, FV_F32, lo, step, y, ld);
     else if (v->s.dtype == FV_BF16)
         basis_lines(v, g, k, n, 16, FV_BF16, lo, step, y, ld);

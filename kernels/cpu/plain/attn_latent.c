@@ -25,7 +25,7 @@ static size_t numbers(const packed_query *x, const fv_packed_part *part, int32_t
 static float score(packed_query *x, int32_t j) {
     const latent_view *v = &((const coefficients *)x)->latent;
     const fv_latent_layer *l = v->l;
-    bool coded = x->seq->k->shape.coded;
+    bool coded = x->seq->k->shape.latent.coded;
     size_t D = (size_t)x->a->d_head, n = numbers(x, x->seq->k, j);
     size_t shared = n < v->n_dir ? n : v->n_dir;
     int8_t level[FV_LATENT_MOST];

@@ -1,6 +1,6 @@
 /* Attention in rank space, as kernels/ops.h words it. */
 #include "kernels/cpu/plain/packed.h"
-#include "kernels/packed_read.h"
+#include "packed/read.h"
 
 typedef struct lowrank {
     packed_query x; /* must be first; its q [D] is rotated, its t [R] latent */
@@ -11,7 +11,7 @@ static void open_views(packed_query *x) {
     lowrank *of = (lowrank *)x;
     of->k = packed_view_of(x->seq->k);
     of->v = packed_view_of(x->seq->v);
-    x->n_z = (size_t)(fv_packed_is_rows(&of->v.s) ? x->a->d_head : of->v.s.rank);
+    x->n_z = (size_t)(fv_packed_is_rows(&of->v.s) ? x->a->d_head : of->v.s.lowrank.rank);
 }
 
 /* t_a = B_k Rot(-a) q. */
@@ -26,7 +26,7 @@ static void latent(packed_query *x, int32_t anchor) {
         x->q[i] = fmaf(q[i], c, q[i + half] * s);
         x->q[i + half] = fmaf(q[i + half], c, -(q[i] * s));
     }
-    for (size_t r = 0; r < (size_t)k->s.rank; r++) {
+    for (size_t r = 0; r < (size_t)k->s.lowrank.rank; r++) {
         for (size_t d = 0; d < D; d++) x->u[d] = packed_basis_number(k, (size_t)x->g, r, d);
         x->t[r] = packed_products(x, 0.0f, x->q, x->u, D);
     }
@@ -40,16 +40,16 @@ static size_t numbers(const packed_query *x, const packed_view *part, int32_t j,
         part->s.kind == FV_PACKED_K ? packed_k_row : packed_v_row;
     read(part, 0, (size_t)j, u);
     if (low)
-        memset(u + part->s.rank2, 0, fv_packed_tier_rank(&part->s, 1) * sizeof *u);
+        memset(u + part->s.lowrank.rank2, 0, fv_packed_tier_rank(&part->s, 1) * sizeof *u);
     else
-        read(part, 1, (size_t)j, u + part->s.rank2);
-    return (size_t)(low ? part->s.rank2 : part->s.rank);
+        read(part, 1, (size_t)j, u + part->s.lowrank.rank2);
+    return (size_t)(low ? part->s.lowrank.rank2 : part->s.lowrank.rank);
 }
 
 static float score(packed_query *x, int32_t j) {
     const packed_view *k = &((const lowrank *)x)->k;
     numbers(x, k, j, x->u);
-    return packed_products(x, 0.0f, x->t, x->u, (size_t)k->s.rank);
+    return packed_products(x, 0.0f, x->t, x->u, (size_t)k->s.lowrank.rank);
 }
 
 /* Reads row j of values: its row of U, or its values where they are rows. */

@@ -1,6 +1,6 @@
 /* Attention on quantized and depth-merged rows, as kernels/ops.h words it. */
 #include "kernels/cpu/plain/packed.h"
-#include "kernels/packed_read.h"
+#include "packed/read.h"
 
 typedef struct quantized {
     packed_query x;  /* must be first; its u [D] holds a key */

@@ -5,7 +5,7 @@
  * as it is. */
 #include <float.h>
 
-#include "kernels/convert.h"
+#include "common/convert.h"
 #include "kernels/cpu/plain/plain.h"
 
 static inline float plain_flushed(float x) { return fabsf(x) < FLT_MIN ? copysignf(0.0f, x) : x; }

@@ -2,7 +2,7 @@
 #define FOVEA_KERNELS_CPU_PLAIN_GEMM_H
 
 /* Matrix products of the plain path: an item is one output column. */
-#include "kernels/convert.h"
+#include "common/convert.h"
 #include "kernels/cpu/gemm.h"
 
 extern const fv_gemm_impl fv_plain_gemm_f32, fv_plain_gemm_bf16, fv_plain_gemm_int8,

@@ -4,7 +4,7 @@
 /* Keys of coefficients, as kernels/ops.h words them, one number at a time. */
 #include <math.h>
 
-#include "kernels/latent_read.h"
+#include "packed/latent_read.h"
 
 /* Sum over n levels for column c of keys, before its scale. */
 static inline float plain_latent_sum(const fv_latent_layer *l, const int8_t *level, size_t n,

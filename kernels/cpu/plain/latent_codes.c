@@ -3,7 +3,7 @@
 
 #include "kernels/cpu/plain/latent.h"
 #include "kernels/cpu/plain/plain.h"
-#include "kernels/scales.h"
+#include "packed/scales.h"
 
 /* w of a row and column: its distance from the mean in units of sigma. */
 static float relative(const fv_latent_layer *l, const int8_t *level, size_t n, size_t c) {

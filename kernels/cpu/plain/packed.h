@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "kernels/cpu/plain/bf16.h"
-#include "kernels/latent.h"
+#include "packed/latent.h"
 
 typedef struct packed_query packed_query;
 
@@ -30,6 +30,13 @@ struct packed_query {
     size_t width;         /* allocated length of each array */
 };
 
+/* The most numbers of a row that is read without being rebuilt; 0: rows are rebuilt. */
+static inline size_t packed_numbers(const fv_packed_part *p) {
+    if (p->shape.form == FV_PACKED_LOWRANK) return (size_t)p->shape.lowrank.rank;
+    if (p->shape.form != FV_PACKED_LATENT) return 0;
+    return 2 + (size_t)(p->latent->n_dir + p->shape.latent.n_own);
+}
+
 static inline fv_cpu_plan packed_plan(const fv_cpu_attention *c) {
     const fv_attn_packed_args *a = c->a;
     fv_cpu_plan plan = {.grain = 1};
@@ -37,12 +44,9 @@ static inline fv_cpu_plan packed_plan(const fv_cpu_attention *c) {
     for (int i = 0; i < a->n_seq; i++) {
         const fv_packed_seq *seq = &a->seqs[i];
         plan.n_item += (int64_t)seq->n_rows * a->n_head;
-        size_t k = (size_t)seq->k->shape.rank, v = (size_t)seq->v->shape.rank;
+        size_t k = packed_numbers(seq->k), v = packed_numbers(seq->v);
         most = k > most ? k : most;
         most = v > most ? v : most;
-        size_t latent =
-            seq->k->latent ? 2 + (size_t)(seq->k->latent->n_dir + seq->k->shape.n_own) : 0;
-        most = latent > most ? latent : most;
     }
     plan.scratch_bytes = (4 + FV_KV_BLOCK) * most * sizeof(float);
     return plan;

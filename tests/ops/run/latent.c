@@ -1,6 +1,6 @@
 /* Attention on latent blocks: the plain path's bits, on every backend, and the plain path against
  * double precision. */
-#include "kernels/convert.h"
+#include "common/convert.h"
 #include "tests/ops/codes_case.h"
 #include "tests/ops/device_mirror.h"
 #include "tests/ops/latent_case.h"
@@ -26,7 +26,7 @@ static void borrow(const fv_packed_part *lead, int n, fv_packed_kind kind, bool 
     out->shape.kind = kind;
     out->shape.n = n;
     out->shape.borrows = true;
-    out->shape.coded = coded;
+    out->shape.latent.coded = coded;
     out->base = lead->data;
     out->data = room(fv_packed_bytes(&out->shape) + 64);
 }
@@ -44,14 +44,14 @@ static void fill_codes(const fv_packed_part *k) {
 
 static void write_own(latent_call *c, int i) {
     const fv_packed_shape *s = &c->lead[i].shape;
-    size_t own = (size_t)s->n_own;
+    size_t own = (size_t)s->latent.n_own;
     float *u = room((size_t)s->n * own * 4);
     for (size_t j = 0; j < (size_t)s->n * own; j++) u[j] = (float)random_int(-128, 127);
     fv_latent_write_own(s, u, c->lead[i].data);
-    if (s->n_outlier) fv_latent_write_row(s, random_int(-1, s->n - 1), c->lead[i].data);
+    if (s->latent.exact) fv_latent_write_row(s, random_int(-1, s->n - 1), c->lead[i].data);
     for (int k = 0; k < 2; k++) {
         float *x = latent_random(fv_packed_width(s), 1);
-        if (s->n_outlier) fv_latent_write_exact(s, x, k ? c->v[i].data : c->k[i].data);
+        if (s->latent.exact) fv_latent_write_exact(s, x, k ? c->v[i].data : c->k[i].data);
         free(x);
         float *o = latent_random(own * fv_packed_width(s), 0.01f);
         fv_latent_write_directions(s, o, k ? c->v[i].data : c->k[i].data);
@@ -78,12 +78,12 @@ static void make_seq(latent_call *c, int i, int n, int more, int each, int row_b
                          .n_kv = c->args.n_kv,
                          .d_head = D,
                          .dtype = PICK(FV_F32, FV_BF16),
-                         .bits = (uint8_t)each,
+                         .latent.each_bits = (uint8_t)each,
                          .form = FV_PACKED_LATENT,
-                         .row_bits = row_bits,
-                         .n_own = row_bits_alone ? 0 : PICK(0, 0, 1, 3, FV_LATENT_OWN),
-                         .n_outlier = row_bits_alone ? 0 : random_int(0, 1),
-                         .coded = coded && more == 0};
+                         .latent.row_bits = row_bits,
+                         .latent.n_own = row_bits_alone ? 0 : PICK(0, 0, 1, 3, FV_LATENT_OWN),
+                         .latent.exact = row_bits_alone ? 0 : random_int(0, 1),
+                         .latent.coded = coded && more == 0};
     block *b = c->block[i] = room(sizeof *b);
     float *z = latent_random((size_t)(n + more) * (size_t)R, 1);
     make_rows(b, n, D % 2 ? 0 : 1, D);
@@ -100,8 +100,8 @@ static void make_seq(latent_call *c, int i, int n, int more, int each, int row_b
     write_own(c, i);
     c->k[i].shape.n = n;
     if (coded) fill_codes(&c->k[i]);
-    c->k[i].shape.rank2 = coded ? 0 : PICK(0, 1, 2, R / 2 + 1, R, R + 3);
-    c->v[i].shape.rank2 = PICK(0, 1, 2, R / 2 + 1, R, R + 3);
+    c->k[i].shape.latent.n_low = coded ? 0 : PICK(0, 1, 2, R / 2 + 1, R, R + 3);
+    c->v[i].shape.latent.n_low = PICK(0, 1, 2, R / 2 + 1, R, R + 3);
     c->seq[i] = (fv_packed_seq){.row0 = i * n_rows,
                                 .n_rows = n_rows,
                                 .k = &c->k[i],
@@ -138,8 +138,8 @@ static void make_call_with(latent_call *c, int coded, int n_seq, int n_kv, int g
     c->basis = latent_basis_new(n_kv, D, R);
     for (int i = 0; i < n_seq; i++)
         make_seq(c, i, n ? n : PICK(1, 3, 16, 63, 64, 65, 130), PICK(0, 0, 1, 40),
-                 PICK(16, 16, 16, 1, 4, 5, 8),
-                 row_bits_alone ? row_bits_alone : random_int(1, 9 * R), n_rows);
+                 PICK(0, 0, 0, 1, 4, 5, 8), row_bits_alone ? row_bits_alone : random_int(1, 9 * R),
+                 n_rows);
     c->args.q = tensor_new(FV_F32, M, H * D, 0);
     fill_normal(&c->args.q, 1.5f);
     make_out(c, M);
@@ -288,12 +288,12 @@ static void read_row(const latent_call *c, const fv_packed_part *part, int j, fl
     bool low = c->block[0]->rows.group && c->block[0]->rows.group[j] &&
                j != fv_latent_exact(&part->shape, c->lead[0].data);
     memset(decode, 0, R * W * 4);
-    size_t head = fv_latent_head_bytes(&part->shape), own = n + (size_t)part->shape.n_own;
-    size_t read = fv_latent_read_dirs(&part->shape, own + (size_t)part->shape.n_outlier, low);
+    size_t head = fv_latent_head_bytes(&part->shape), own = n + (size_t)part->shape.latent.n_own;
+    size_t read = fv_latent_read_dirs(&part->shape, own + (size_t)part->shape.latent.exact, low);
     memcpy(decode, l->decode[part->shape.kind], (read < n ? read : n) * W * 4);
     one.base = c->lead[0].data; /* and own directions beside */
     one.shape.borrows = true;
-    one.shape.coded = false;
+    one.shape.latent.coded = false;
     one.data = room(head + 64);
     memcpy(one.data, part->data, head);
     for (size_t i = read < n ? n : read; i < own; i++) ((float *)one.data)[i - n] = 0;
@@ -393,7 +393,7 @@ static void perf_latent_of(device_test *d, int coded, fv_compute compute) {
     run_there(&d->be, &c, out);
     seconds = NULL;
     report(time, 4.0 * 32 * 128 * 2048, (double)fv_packed_bytes(&c.k[0].shape),
-           "2048 rows, 32 heads of 128, %d bits a row, keys %s, %s", c.k[0].shape.row_bits,
+           "2048 rows, 32 heads of 128, %d bits a row, keys %s, %s", c.k[0].shape.latent.row_bits,
            coded ? "in codes" : "rebuilt", fv_compute_name(compute));
     compute_in(d, FV_COMPUTE_F32);
     free(out);
@@ -460,7 +460,8 @@ static void codes_near(device_test *d) {
     make_call_with(&c, 1, 1, 2, 1, 16, 30, 1, 70);
     fv_packed_part *k = &c.k[0];
     must(d->plain.ops->latent_codes(&d->plain, &(fv_latent_codes_args){k}));
-    memset(k->data, 0, (size_t)k->shape.n_own * sizeof(float)); /* codes have no own directions */
+    memset(k->data, 0,
+           (size_t)k->shape.latent.n_own * sizeof(float)); /* codes have no own directions */
     for (int j = 0; j < 70; j++) {
         if (j == fv_latent_exact(&k->shape, c.lead[0].data)) continue;
         fv_latent_read(k, j, 1, x);

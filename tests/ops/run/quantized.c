@@ -98,7 +98,7 @@ static void test_kept(device_test *d) {
         s.n = 70;
         s.share = i % 2;
         block *b = make_block_of(&s, i / 2);
-        int kept = b->k.shape.n_outlier, all = s.n * s.n_kv;
+        int kept = b->k.shape.merged.n_exact, all = s.n * s.n_kv;
         check(kept == (i % 2 ? all - 1 : 0), "%d of %d vectors are kept", kept, all);
         check(b->v.shape.borrows == (i / 2 > 0), "borrows: %d", b->v.shape.borrows);
         free_block(c.blocks[0]);

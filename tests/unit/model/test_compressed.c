@@ -8,9 +8,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/convert.h"
 #include "common/file.h"
 #include "kernels/backends/open.h"
-#include "kernels/convert.h"
 #include "model/checkpoint.h"
 #include "model/compressed.h"
 #include "model/synth/synth.h"

@@ -7,10 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/convert.h"
 #include "common/file.h"
 #include "gguf/texts.h"
 #include "kernels/backends/open.h"
-#include "kernels/convert.h"
 #include "model/engine.h"
 #include "model/gguf_weights.h"
 #include "model/shards.h"

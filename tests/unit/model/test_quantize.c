@@ -3,8 +3,8 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "common/convert.h"
 #include "kernels/backends/open.h"
-#include "kernels/convert.h"
 #include "model/quantize.h"
 
 static uint64_t state = 1;

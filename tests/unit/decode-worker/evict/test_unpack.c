@@ -44,13 +44,13 @@ static int32_t left(const fv_kv *kv, int32_t layer) {
 static int32_t break_even(int32_t rank, uint8_t bits, fv_dtype dtype) {
     for (int32_t v = VISUAL; v > 0; v--) {
         fv_packed_shape k = {.n = v,
-                             .rank = rank,
-                             .rank2 = rank,
+                             .lowrank.rank = rank,
+                             .lowrank.rank2 = rank,
                              .n_kv = HEADS,
                              .d_head = WIDTH / HEADS,
                              .dtype = dtype,
                              .kind = FV_PACKED_K,
-                             .bits = bits};
+                             .lowrank.bits = bits};
         fv_packed_shape w = k;
         w.kind = FV_PACKED_V;
         if ((size_t)(2 * v * WIDTH) * fv_dtype_bytes(dtype) <=

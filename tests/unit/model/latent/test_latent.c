@@ -93,14 +93,13 @@ Test(latent, bits_go_where_they_reduce_the_error_most_or_are_the_same) {
     static const struct {
         int32_t each, row_bits, n;
         uint8_t bits[4];
-    } cases[] = {{16, 1, 1, {1}},           {16, 2, 1, {2}},
-                 {16, 3, 2, {2, 1}},        {16, 10, 4, {4, 3, 2, 1}},
-                 {16, 32, 4, {8, 8, 8, 8}}, {16, 99, 4, {8, 8, 8, 8}},
-                 {1, 3, 3, {1, 1, 1}},      {4, 3, 0, {0}},
-                 {4, 8, 2, {4, 4}},         {4, 11, 2, {4, 4}},
-                 {8, 99, 4, {8, 8, 8, 8}}};
+    } cases[] = {{0, 1, 1, {1}},           {0, 2, 1, {2}},           {0, 3, 2, {2, 1}},
+                 {0, 10, 4, {4, 3, 2, 1}}, {0, 32, 4, {8, 8, 8, 8}}, {0, 99, 4, {8, 8, 8, 8}},
+                 {1, 3, 3, {1, 1, 1}},     {4, 3, 0, {0}},           {4, 8, 2, {4, 4}},
+                 {4, 11, 2, {4, 4}},       {8, 99, 4, {8, 8, 8, 8}}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        fv_packed_shape s = {.bits = (uint8_t)cases[i].each, .row_bits = cases[i].row_bits};
+        fv_packed_shape s = {
+            .latent = {.row_bits = cases[i].row_bits, .each_bits = (uint8_t)cases[i].each}};
         int32_t n = fv_latent_bits(&l, &s, bits);
         cr_assert_eq(n, cases[i].n, "%d bits: %d", cases[i].row_bits, n);
         cr_assert(memcmp(bits, cases[i].bits, 4) == 0, "%d bits: %d %d %d %d", cases[i].row_bits,
@@ -121,10 +120,10 @@ Test(latent, a_step_of_the_error_is_reached_with_no_bit_to_spare) {
     fv_latent_steps(&first, l->error, steps);
     cr_assert(steps[0] > 0 && steps[FV_LATENT_STEPS - 1] > steps[0]);
     for (int i = 1; i <= FV_LATENT_STEPS; i++) {
-        fv_packed_shape s = {.bits = 16, .row_bits = (int32_t)steps[i - 1]};
+        fv_packed_shape s = {.latent.row_bits = (int32_t)steps[i - 1]};
         double error = pow(10, -i / 40.0);
         cr_assert(sqrt(fv_latent_expected(&first, &s)) <= error * (1 + 1e-6), "step %d", i);
-        s.row_bits--;
+        s.latent.row_bits--;
         cr_assert(sqrt(fv_latent_expected(&first, &s)) > error * (1 - 1e-6), "step %d", i);
     }
     first.variance *= 1.02F; /* 0.02 of it is not: an error of 0.14 */
@@ -212,12 +211,8 @@ static fv_latent *fit(const fv_latent_info *info, const float *x, double *energy
  * ||X - X~||^2 / ||X - mean||^2. */
 static double error_of(const fv_latent *l, const float *x, int c0, int c1) {
     int32_t R = l->info.n_dir;
-    fv_packed_shape s = {.n = ROWS,
-                         .n_kv = HKV,
-                         .d_head = D,
-                         .bits = 16,
-                         .form = FV_PACKED_LATENT,
-                         .row_bits = 8 * R};
+    fv_packed_shape s = {
+        .n = ROWS, .n_kv = HKV, .d_head = D, .form = FV_PACKED_LATENT, .latent.row_bits = 8 * R};
     double off = 0, all = 0;
     float *z = calloc((size_t)(ROWS * R), sizeof *z), row[W];
     void *data = aligned_alloc(64, fv_latent_bytes(&s));

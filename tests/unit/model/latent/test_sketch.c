@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/eigen.h"
+#include "factor/eigen.h"
 #include "model/latent/fit.h"
 #include "model/latent/sketch.h"
 

@@ -28,13 +28,13 @@ static void make_form(const fv_kv *kv, int32_t layer, int32_t source_layer, bool
             f->pos[j] = 5 + f->first[a] + f->first[a + 1] - 1 - j;
     }
     fv_packed_shape shape = {.n = VISUAL,
-                             .rank = RANK,
-                             .rank2 = 2,
+                             .lowrank.rank = RANK,
+                             .lowrank.rank2 = 2,
                              .n_kv = s->n_kv,
                              .d_head = s->d_head,
                              .dtype = s->dtype,
                              .kind = FV_PACKED_K,
-                             .bits = bits};
+                             .lowrank.bits = bits};
     f->form = (fv_kv_packed_form){.part = {shape, shape},
                                   .n = VISUAL,
                                   .n_anchor = BLOCKS,

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/convert.h"
+#include "common/convert.h"
 #include "model/net/kv_packed.h"
 #include "tests/support/handoff.h"
 #include "tests/support/latent.h"
@@ -290,7 +290,7 @@ Test(latent, layers_that_select_are_groups_of_one) {
         for (int32_t l = 0; l < 4; l++) {
             const fv_kv_packed *at = fv_kv_packed_at(p.kv, l), *first = fv_kv_packed_at(p.kv, 0);
             cr_assert(at && at->source_layer == l && at->rows.n < VISUAL, "layer %d", l);
-            cr_assert_eq(at->part[FV_PACKED_V].shape.rank2 > 0, i == 1, "layer %d", l);
+            cr_assert_eq(at->part[FV_PACKED_V].shape.latent.n_low > 0, i == 1, "layer %d", l);
             differ |= at->rows.n != first->rows.n ||
                       memcmp(at->pos, first->pos, (size_t)at->rows.n * sizeof *at->pos) != 0;
         }
@@ -363,7 +363,7 @@ Test(latent, own_directions_take_what_the_others_leave) {
             cr_assert_eq(p.packed.layer[l].n_own, ranks[i]);
             for (int k = 0; k < 2; k++) {
                 double err = error_of(&net, &raw, at, l, k);
-                cr_assert_eq(at->part[k].shape.n_own, ranks[i]);
+                cr_assert_eq(at->part[k].shape.latent.n_own, ranks[i]);
                 cr_assert_eq(at->part[k].data != NULL, ranks[i] > 0 || (l % 2 == 0 && k == 0));
                 cr_assert_float_eq(err, (double)p.packed.layer[l].error[k], 1e-4);
                 if (i) cr_assert_lt(err, before[l][k], "layer %d, part %d, %s", l, k, policies[i]);

@@ -125,8 +125,9 @@ Test(latent_handoff, values_with_other_coefficients_than_keys_are_refused_by_nam
     rig_open(&rig, &(rig_options){.dtype = FV_F16});
     prefill(&rig.net, &p, "pack=latent,bits=4,budget=0.2");
     const fv_packed_shape *v = &fv_kv_packed_at(p.kv, 0)->part[FV_PACKED_V].shape;
-    const uint32_t is[] = {v->bits, (uint32_t)v->row_bits, (uint32_t)v->n_own};
-    const uint32_t other[] = {2, (uint32_t)v->row_bits - 4, 1};
+    const uint32_t is[] = {v->latent.each_bits, (uint32_t)v->latent.row_bits,
+                           (uint32_t)v->latent.n_own};
+    const uint32_t other[] = {2, (uint32_t)v->latent.row_bits - 4, 1};
     rig_capture(&rig, &p, MORE, &s);
     for (int i = 0; i < 3; i++) {
         cr_assert_eq(deliver_changed(&rig, &s, 0, at[i], is[i]), FV_OK, "%d: %s", i,
@@ -196,7 +197,8 @@ static void codes_of(const fv_kv_packed *p, int32_t n, uint8_t *code) {
 static void make_codes(handoff_rig *rig, fv_kv *kv) {
     for (int32_t l = 0; l < 4; l++) {
         fv_kv_packed *p = fv_kv_packed_at(kv, l);
-        cr_assert(p && p->part[FV_PACKED_K].shape.coded && !p->part[FV_PACKED_V].shape.coded);
+        cr_assert(p && p->part[FV_PACKED_K].shape.latent.coded &&
+                  !p->part[FV_PACKED_V].shape.latent.coded);
         cr_assert_eq(fv_kv_packed_codes(p, &rig->net.be), FV_OK, "%s", fv_last_error());
         cr_assert(p->coded);
     }

@@ -90,7 +90,7 @@ Test(latent_plan, layers_of_fewer_tokens_are_in_the_group) {
         fv_packed_shape s = fv_plan_packed_shape(&plan, cases[i].first, FV_PACKED_K,
                                                  plan.visual[cases[i].first], FV_BF16);
         cr_assert_leq((double)fv_packed_bytes(&s), raw / 600, "%s", policy);
-        s.row_bits++;
+        s.latent.row_bits++;
         cr_assert_gt((double)fv_packed_bytes(&s), raw / 600, "%s", policy);
     }
 }

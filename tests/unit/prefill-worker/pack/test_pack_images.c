@@ -90,7 +90,7 @@ Test(pack_images, several_images_answer_as_exact_does_here_and_there) {
         ok(tiny_prefill(&rig.net, &raw, 1, 0));
         ok(tiny_prefill(&rig.net, &p, 1, 5));
         cr_assert_not_null(fv_kv_packed_at(p.kv, 0));
-        cr_assert_eq(fv_kv_packed_at(p.kv, 0)->part[0].shape.rank, i == 0 ? 48 : n);
+        cr_assert_eq(fv_kv_packed_at(p.kv, 0)->part[0].shape.lowrank.rank, i == 0 ? 48 : n);
         cr_assert_eq(fv_kv_bytes(p.kv, FV_SEG_VISUAL), fv_plan_count(&p.plan).visual);
         ok(rig_send(&rig, &p, MORE, 1, &got, NULL));
         there = p;
@@ -189,7 +189,7 @@ Test(pack_images, zeros_and_numbers_of_all_sizes_have_factors) {
         cr_assert_eq(r.status, FV_OK, "%s", r.text);
         const fv_kv_packed *at = fv_kv_packed_at(p.kv, 1);
         for (int k = 0; k < 2; k++) {
-            int32_t rank = at->part[k].shape.rank;
+            int32_t rank = at->part[k].shape.lowrank.rank;
             float u[VISUAL * 11], basis[11 * HEADS * D];
             int32_t most = i == 0 ? 1 : k == FV_PACKED_K ? 9 : 11;
             cr_assert(rank >= 1 && rank <= most, "no more directions than there are: %d", rank);

@@ -95,7 +95,7 @@ Test(pack_text, keys_are_factors_and_values_keep_every_bit) {
             cr_assert_eq(packed_error(raw.kv, at, l, FV_PACKED_V, &net.cfg.rope), 0);
             double err = packed_error(raw.kv, at, l, FV_PACKED_K, &net.cfg.rope);
             double said = (double)p.packed.layer[l].error_text;
-            cr_assert_eq(p.packed.layer[l].rank_text, at->part[FV_PACKED_K].shape.rank);
+            cr_assert_eq(p.packed.layer[l].rank_text, at->part[FV_PACKED_K].shape.lowrank.rank);
             cr_assert_float_eq(err, said, i == 6 ? 0.02 : 1e-3, "%s, layer %d: %g and not %g",
                                policies[i], l, err, said);
             if (i < 4) cr_assert_lt(err, 1e-4);

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/text_codes.h"
 #include "model/net/text_codes.h"
+#include "packed/text_codes.h"
 #include "tests/support/evict.h"
 #include "tests/support/handoff.h"
 #include "tests/support/packed_error.h"
