@@ -73,6 +73,18 @@ static const fv_option table[] = {
      "time for fetching an image, redirects included", 1, 600000},
     {"deadline-ms", "FOVEA_DEADLINE_MS", FV_OPTION_INT, "MS", "600000", "deadline of a request", 1,
      86400000},
+    {"keep-alive-ms", "FOVEA_KEEP_ALIVE_MS", FV_OPTION_INT, "MS", "2000",
+     "a stream in which nothing is written for so long gets a comment, so that proxies keep its "
+     "connection; 0: none",
+     0, 3600000},
+    {"strict-fields", "FOVEA_STRICT_FIELDS", FV_OPTION_FLAG, NULL, NULL,
+     "refuse requests with fields that have no effect here, instead of ignoring the fields", 0, 0},
+    {"access-log", "FOVEA_ACCESS_LOG", FV_OPTION_STRING, "FORM", "text",
+     "a line on stderr for each request: none, text or json", 0, 0},
+    {"api-key", "FOVEA_API_KEY", FV_OPTION_LIST, "KEY", NULL,
+     "answer callers only that send this key, as Authorization: Bearer KEY; repeatable; for a "
+     "router without --tenants",
+     0, 0},
 };
 enum { N_TABLE = sizeof table / sizeof table[0], CONNECTIONS = 4096 };
 
@@ -118,6 +130,10 @@ static fv_status open_router_tls(const fv_options *o, fv_tls **out) {
     return fv_tls_open(&files, out);
 }
 
+/* Overwrites a key where the program got it, in its arguments or environment: others may see these
+ * in /proc and in lists of processes. */
+static void wipe(const char *key) { memset((char *)(uintptr_t)key, '*', strlen(key)); }
+
 static void on_closed(void *user) { fv_daemon_end(((program *)user)->daemon); }
 
 static void drain(void *user) { fv_gateway_leave(((program *)user)->gateway); }
@@ -153,7 +169,11 @@ static fv_status run(const fv_options *o) {
                        "and change what goes over it: give --tls-cert and --tls-key, or --insecure "
                        "where something else protects it",
                        listen);
+    fv_access_form access;
+    FV_TRY(fv_access_form_parse(fv_options_string(o, "access-log"), &access));
     fv_status st = open_router_tls(o, &p.router_tls);
+    /* GET /metrics has them also without --metrics, for which the daemon opens them. */
+    if (st == FV_OK && !fv_options_given(o, "metrics")) st = fv_metrics_open(FV_DAEMON_GATEWAY);
     if (st == FV_OK) st = open_trusted(o, &p.trusted);
     if (st == FV_OK) st = fv_daemon_open(o, &hooks, &p.daemon);
     if (st != FV_OK) goto out;
@@ -171,6 +191,9 @@ static fv_status run(const fv_options *o) {
         .read_ms = (int32_t)fv_options_int(o, "read-ms"),
         .write_ms = (int32_t)fv_options_int(o, "write-ms"),
         .deadline_ms = fv_options_int(o, "deadline-ms"),
+        .keep_alive_ms = (int32_t)fv_options_int(o, "keep-alive-ms"),
+        .strict_fields = fv_options_flag(o, "strict-fields"),
+        .access = access,
         .image_bytes = (size_t)fv_options_int(o, "image-bytes"),
         .image_ms = fv_options_int(o, "image-ms"),
         .image_ca = fv_options_string(o, "image-ca")};
@@ -178,7 +201,9 @@ static fv_status run(const fv_options *o) {
     opt.n_image_host = fv_options_list(o, "allow-image-hosts", &opt.image_hosts);
     opt.origin.n_host = fv_options_list(o, "allow-host", &opt.origin.hosts);
     opt.origin.n_origin = fv_options_list(o, "allow-origin", &opt.origin.origins);
+    opt.n_api_key = fv_options_list(o, "api-key", &opt.api_keys);
     st = fv_gateway_open(&opt, &p.gateway);
+    for (int i = 0; i < opt.n_api_key; i++) wipe(opt.api_keys[i]);
     if (st == FV_OK) {
         st = fv_daemon_observe(p.daemon, fv_gateway_address(p.gateway));
         if (st != FV_OK)

@@ -45,6 +45,7 @@ typedef struct fv_attempt {
     uint32_t n_replay;                         /* tokens that the client had before this attempt */
     fv_arena arena;                            /* owns the workers' messages that are kept */
     const Fovea__Handoff__V1__Ticket *ticket;  /* from Begun */
+    uint32_t n_prompt;                         /* from Begun */
     bool first;                                /* FirstToken has come, or is not expected */
     bool ended;                                /* the answer had ended before this attempt */
     Fovea__Inference__V1__FinishReason finish; /* set: the answer ended with or before FirstToken */
