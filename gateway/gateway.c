@@ -40,14 +40,12 @@ static fv_status check_ca(const char *path) {
 static fv_status open_parts(fv_gateway *g, const fv_gateway_options *opt) {
     FV_TRY(fv_known_callers_open(&g->callers));
     FV_TRY(fv_ignored_open(&g->ignored));
-    if (opt->n_api_key > 0) FV_TRY(fv_keys_open(opt->api_keys, opt->n_api_key, &g->keys));
     return fv_alive_open(fv_bridge_loop(opt->bridge), opt->keep_alive_ms, &g->alive);
 }
 
 static void gateway_free(fv_gateway *g) {
     fv_known_callers_close(g->callers);
     fv_ignored_close(g->ignored);
-    fv_keys_close(g->keys);
     fv_alive_close(g->alive);
     free(g);
 }
@@ -62,7 +60,6 @@ fv_status fv_gateway_open(const fv_gateway_options *opt, fv_gateway **out) {
     fv_gateway *g = calloc(1, sizeof *g);
     if (!g) return FV_FAIL(FV_ENOMEM, "out of memory for a gateway");
     g->opt = *opt;
-    g->opt.api_keys = NULL; /* only their hashes stay */
     g->opt.origin.local = fv_rpc_listen_is_local(opt->listen);
     fv_http_options http = {.loop = fv_bridge_loop(opt->bridge),
                             .listen = opt->listen,
@@ -129,7 +126,7 @@ fv_status fv_gateway_fetch(fv_gateway *g, const char *url, fv_fetched done, void
 }
 
 bool fv_gateway_caller(const fv_gateway *g, fv_http_request *r, fv_rpc_metadata *out, int32_t *n) {
-    const char *value = g->keys ? NULL : fv_http_header(r, "Authorization");
+    const char *value = g->opt.keys ? NULL : fv_http_header(r, "Authorization");
     *out = (fv_rpc_metadata){"authorization", value};
     *n = value != NULL;
     for (const char *p = value; p && *p; p++) {

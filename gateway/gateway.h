@@ -6,6 +6,7 @@
 #include "gateway/access.h"
 #include "gateway/http/http.h"
 #include "gateway/http/origin.h"
+#include "gateway/keys.h"
 #include "rpc/client.h"
 
 typedef struct fv_gateway fv_gateway; /* opaque */
@@ -24,9 +25,8 @@ typedef struct fv_gateway_options {
     int64_t deadline_ms;       /* deadline of a request */
     int32_t keep_alive_ms;     /* time after which a stream that waits gets a comment; 0: none */
     fv_access_form access;
-    bool strict_fields;          /* refuse fields that have no effect */
-    const char *const *api_keys; /* [n_api_key] read only in fv_gateway_open; none: the router's */
-    int32_t n_api_key;
+    bool strict_fields;  /* refuse fields that have no effect */
+    const fv_keys *keys; /* of callers; borrowed; NULL: the router decides who may call */
     /* [n_image_host] hosts whose http(s) images are fetched; see gateway/fetch/fetch.h */
     const char *const *image_hosts;
     int32_t n_image_host;

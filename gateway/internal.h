@@ -12,7 +12,6 @@
 #include "gateway/fetch/fetch.h"
 #include "gateway/gateway.h"
 #include "gateway/ignored.h"
-#include "gateway/keys.h"
 #include "gateway/reading.h"
 
 typedef struct fv_task {
@@ -39,7 +38,6 @@ struct fv_gateway {
     int32_t n_task; /* not freed yet */
     int32_t n_decoding;
     fv_known_callers *callers;
-    fv_keys *keys; /* NULL: the router decides who may call */
     fv_alive *alive;
     fv_ignored *ignored;
     size_t bodies; /* bytes of the bodies of requests that are not sent yet */

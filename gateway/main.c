@@ -93,6 +93,7 @@ typedef struct program {
     fv_gateway *gateway;
     fv_tls *router_tls; /* NULL: plain text */
     fv_trusted *trusted;
+    fv_keys *keys; /* NULL: none */
 } program;
 
 /* Leaves a quarter of the file limit for the router, images, videos and the daemon itself. */
@@ -130,9 +131,15 @@ static fv_status open_router_tls(const fv_options *o, fv_tls **out) {
     return fv_tls_open(&files, out);
 }
 
-/* Overwrites a key where the program got it, in its arguments or environment: others may see these
- * in /proc and in lists of processes. */
-static void wipe(const char *key) { memset((char *)(uintptr_t)key, '*', strlen(key)); }
+/* Only hashes of the keys stay. To be called before other threads start. */
+static fv_status take_keys(const fv_options *o, fv_keys **out) {
+    const char *const *keys;
+    int n = fv_options_list(o, "api-key", &keys);
+    if (n == 0) return FV_OK;
+    FV_TRY(fv_keys_open(keys, n, out));
+    fv_options_wipe(o, "api-key");
+    return FV_OK;
+}
 
 static void on_closed(void *user) { fv_daemon_end(((program *)user)->daemon); }
 
@@ -171,7 +178,8 @@ static fv_status run(const fv_options *o) {
                        listen);
     fv_access_form access;
     FV_TRY(fv_access_form_parse(fv_options_string(o, "access-log"), &access));
-    fv_status st = open_router_tls(o, &p.router_tls);
+    fv_status st = take_keys(o, &p.keys);
+    if (st == FV_OK) st = open_router_tls(o, &p.router_tls);
     /* GET /metrics has them also without --metrics, for which the daemon opens them. */
     if (st == FV_OK && !fv_options_given(o, "metrics")) st = fv_metrics_open(FV_DAEMON_GATEWAY);
     if (st == FV_OK) st = open_trusted(o, &p.trusted);
@@ -194,6 +202,7 @@ static fv_status run(const fv_options *o) {
         .keep_alive_ms = (int32_t)fv_options_int(o, "keep-alive-ms"),
         .strict_fields = fv_options_flag(o, "strict-fields"),
         .access = access,
+        .keys = p.keys,
         .image_bytes = (size_t)fv_options_int(o, "image-bytes"),
         .image_ms = fv_options_int(o, "image-ms"),
         .image_ca = fv_options_string(o, "image-ca")};
@@ -201,9 +210,7 @@ static fv_status run(const fv_options *o) {
     opt.n_image_host = fv_options_list(o, "allow-image-hosts", &opt.image_hosts);
     opt.origin.n_host = fv_options_list(o, "allow-host", &opt.origin.hosts);
     opt.origin.n_origin = fv_options_list(o, "allow-origin", &opt.origin.origins);
-    opt.n_api_key = fv_options_list(o, "api-key", &opt.api_keys);
     st = fv_gateway_open(&opt, &p.gateway);
-    for (int i = 0; i < opt.n_api_key; i++) wipe(opt.api_keys[i]);
     if (st == FV_OK) {
         st = fv_daemon_observe(p.daemon, fv_gateway_address(p.gateway));
         if (st != FV_OK)
@@ -217,6 +224,7 @@ out:
     fv_daemon_close(p.daemon);
     fv_tls_close(p.router_tls);
     fv_trusted_close(p.trusted);
+    fv_keys_close(p.keys);
     return st;
 }
 

@@ -88,14 +88,40 @@ static const char *meant(const char *path, char near[256]) {
     return known(rest) ? strcpy(near, rest) : known(near);
 }
 
+/* OpenAI's other endpoints. */
+static const struct elsewhere {
+    const char *path, *why;
+} elsewhere[] = {
+    {"/v1/responses", "the Responses API is not served here: use /v1/chat/completions"},
+    {"/v1/messages", "Anthropic's API is not served here: use /v1/chat/completions"},
+    {"/v1/embeddings", "the models here generate text and make no embeddings"},
+    {"/v1/moderations", "moderations are not served here: ask a model in /v1/chat/completions"},
+    {"/v1/files", "files are not stored here: send images within the messages"},
+    {"/v1/batches", "batches are not served here: send the requests themselves, all at once"},
+    {"/v1/audio", "the models here neither hear nor speak"},
+    {"/v1/images", "the models here read images and draw none: use /v1/chat/completions"},
+};
+
+static const char *find_elsewhere(const char *path) {
+    for (size_t i = 0; i < sizeof elsewhere / sizeof *elsewhere; i++) {
+        const size_t n = strlen(elsewhere[i].path);
+        if (strncmp(elsewhere[i].path, path, n) == 0 && (path[n] == '/' || !path[n]))
+            return elsewhere[i].why;
+    }
+    return NULL;
+}
+
 static void refuse_path(fv_http_request *r) {
+    const char *path = fv_http_path(r), *other = find_elsewhere(path);
     char near[256], why[512];
-    const char *right = meant(fv_http_path(r), near);
-    if (right)
-        snprintf(why, sizeof why, "unknown path %.200s: use %s", fv_http_path(r), right);
+    const char *right = meant(path, near);
+    if (other)
+        snprintf(why, sizeof why, "unknown path %.200s: %s", path, other);
+    else if (right)
+        snprintf(why, sizeof why, "unknown path %.200s: use %s", path, right);
     else
         snprintf(why, sizeof why, "unknown path %.200s: GET /openapi.json lists those that exist",
-                 fv_http_path(r));
+                 path);
     fv_reply_error(r, FV_ENOTFOUND, why, "", -1);
 }
 
@@ -147,8 +173,8 @@ static void answer_preflight(fv_http_request *r) {
 
 /* Checks the caller's key first, where the gateway has keys. */
 static void serve(fv_gateway *g, fv_http_request *r, const struct route *route) {
-    const bool asks = g->keys && !route->open;
-    fv_status st = asks ? fv_keys_check(g->keys, fv_http_header(r, "Authorization")) : FV_OK;
+    const bool asks = g->opt.keys && !route->open;
+    fv_status st = asks ? fv_keys_check(g->opt.keys, fv_http_header(r, "Authorization")) : FV_OK;
     if (st == FV_OK)
         route->serve(g, r);
     else

@@ -46,6 +46,7 @@ static fv_status encode_bare(const fv_engine *e, const fv_chat_text *text, int32
 static fv_status lay_images(asking *a, const fv_model_config *cfg, fv_layout **out) {
     const tokenize_message *q = (const tokenize_message *)a->request;
     const int32_t n = (int32_t)q->n_image_sizes;
+    const fv_image_limits limits = fv_image_limits_default();
     if (q->n_image_sizes > SIZES_MAX)
         return FV_FAIL(FV_EINVAL, "%zu images: expected at most %d", q->n_image_sizes, SIZES_MAX);
     if (!cfg->has_vision)
@@ -53,8 +54,8 @@ static fv_status lay_images(asking *a, const fv_model_config *cfg, fv_layout **o
     FV_TRY(FV_ARENA_NEW(&a->arena, n, *out));
     for (int32_t i = 0; i < n; i++) {
         const Fovea__Inference__V1__ImageSize *s = q->image_sizes[i];
-        fv_status st = fv_image_size_fits("the image", s->w, s->h, NULL);
-        if (st == FV_OK && (s->w == 0 || s->h == 0)) st = FV_FAIL(FV_EINVAL, "a side of 0 pixels");
+        fv_status st = s->w > 0 && s->h > 0 ? fv_image_size_fits("the image", s->w, s->h, &limits)
+                                            : FV_FAIL(FV_EINVAL, "a side of 0 pixels");
         if (st == FV_OK)
             st = fv_layout_image(&cfg->layout, (int32_t)s->w, (int32_t)s->h, n, &(*out)[i]);
         if (st != FV_OK) return fv_fail_prefix(st, "image %d", i);
