@@ -127,16 +127,16 @@ static void cancel_calls(answer *a) {
 
 /* ---- server-sent events ----------------------------------------------------------------- */
 
-/* Sends JSON as one event; takes it. */
+/* Sends JSON as one event, in one piece: some clients take a piece for an event. Takes the JSON. */
 static void send_event(answer *a, json_t *json) {
-    char *text = json ? json_dumps(json, FV_API_JSON_FLAGS) : NULL;
+    char *text = json ? json_dumps(json, FV_API_JSON_FLAGS) : NULL, *event = NULL;
+    const int n = text ? asprintf(&event, "data: %s\n\n", text) : -1;
     json_decref(json);
-    if (!text) return;
-    fv_http_write(a->http, "data: ", 6);
-    fv_http_write(a->http, text, strlen(text));
-    fv_http_write(a->http, "\n\n", 2);
-    fv_alive_wrote(&a->alive);
     free(text);
+    if (n < 0) return;
+    fv_http_write(a->http, event, (size_t)n);
+    fv_alive_wrote(&a->alive);
+    free(event);
 }
 
 /* nginx does not buffer an answer with X-Accel-Buffering: no. */

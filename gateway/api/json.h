@@ -76,8 +76,9 @@ fv_status fv_json_init(fv_json *j, fv_status (*on_event)(void *user, const fv_js
                        void *user);
 void fv_json_fini(fv_json *j); /* {0} is fine */
 
-/* Reads the next n bytes. FV_EDATA: not JSON; fv_last_error says where and why. FV_ENOMEM, or a
- * failure of on_event. Nothing may be fed after a failure. */
+/* Reads the next n bytes. FV_EDATA: not JSON, FV_EINVAL: beyond one of the limits above;
+ * fv_last_error says where and why. FV_ENOMEM, or a failure of on_event. Nothing may be fed after a
+ * failure. */
 fv_status fv_json_feed(fv_json *j, const char *text, size_t n);
 
 /* Ends the text. FV_EDATA: it is incomplete. */

@@ -185,6 +185,9 @@ Test(api_request, numbers_are_integers_where_json_says_so) {
     good(FV_API_CHAT, "{" HELLO ",\"seed\":-9223372036854775808}");
     bad(FV_API_CHAT, "{" HELLO ",\"max_tokens\":1e999}", "max_tokens", "1 to 2147483647, not inf");
     bad(FV_API_CHAT, "{" HELLO ",\"max_tokens\":\"5\"}", "max_tokens", "not the string \"5\"");
+    char body[1200] = "{\"n\":";
+    memset(body + 5, '1', 1100);
+    bad(FV_API_CHAT, body, "", "column 1030: more than 1024 characters of a number");
     bad(FV_API_CHAT, "{" HELLO ",\"temperature\":-1e999}", "temperature", "out of range");
     bad(FV_API_CHAT, "{" HELLO ",\"stop\":\"a\\u0000\"}", "stop", "\\u0000 in a string");
     bad(FV_API_CHAT, "{" HELLO ",\"mod\\u0000el\":\"a\"}", "", "\\u0000 in a key");
@@ -237,7 +240,7 @@ Test(api_request, each_mistake_names_its_field) {
         {"{\"user\":\"\\ud800x\"}", "", "surrogate"},
         {"{\"user\":\"\xff\"}", "", "0xff is not UTF-8"},
         {"{\"user\":{\"a\":{\"b\":1,\"b\":1}}}", "", "same key twice"},
-        {"{\"n\":1,\"n\":1}", "", "not JSON"},
+        {"{\"n\":1,\"n\":1}", "", "not JSON: line 1, column 10: an object has the same key twice"},
         {"{" HELLO ",\"tool_choice\":\"required\"}", "tool_choice", "\"auto\""},
         {"{" HELLO ",\"tool_choice\":{\"type\":\"function\"}}", "tool_choice", "\"auto\""},
         {"{" HELLO ",\"function_call\":{\"name\":\"f\"}}", "function_call", "tool calls"},
