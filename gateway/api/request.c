@@ -30,7 +30,8 @@ static fv_status read_model(fv_api_reader *r, const fv_json_event *e) {
     char *name;
     FV_TRY(fv_api_text(r, e, &name));
     if (strlen(name) > MODEL_MAX + FV_POLICY_TEXT_MAX)
-        return FV_FAIL(FV_EINVAL, "the model name is too long");
+        return FV_FAIL(FV_EINVAL, "a name of %zu bytes: at most %d, the policy included",
+                       strlen(name), MODEL_MAX + FV_POLICY_TEXT_MAX);
     char *policy = r->out->kind == FV_API_IDS ? NULL : strchr(name, '@');
     r->out->message.model = name;
     if (!policy) return FV_OK;
@@ -342,8 +343,21 @@ static fv_status require(fv_api_reader *r, bool holds, const char *name, const c
     return FV_FAIL(FV_EINVAL, "%s", sentence);
 }
 
+/* best_of makes so many answers and returns the best n of them: there is nothing to rank up to n. */
+static fv_status check_best_of(fv_api_reader *r) {
+    const fv_api_request *q = r->out;
+    if (q->best_of <= q->n) return FV_OK;
+    fv_api_name(r, "best_of");
+    return FV_FAIL(
+        FV_EINVAL,
+        "answers are not ranked: it must not exceed n, and is %d where n is %d; ask for n "
+        "answers and choose",
+        q->best_of, q->n);
+}
+
 static fv_status check_answers(fv_api_reader *r) {
     fv_api_request *q = r->out;
+    FV_TRY(check_best_of(r));
     if (q->n_prompt == 0) { /* a chat */
         FV_TRY(fv_api_room(r->arena, &q->prompts, 0, sizeof *q->prompts));
         q->prompts[q->n_prompt++] = q->message.prompt;
@@ -371,8 +385,6 @@ static fv_status check_fields(fv_api_reader *r) {
                    "top_logprobs", "it needs \"logprobs\": true"));
     FV_TRY(require(r, !was_given(r, "stream_options") || q->stream, "stream_options",
                    "it needs \"stream\": true"));
-    FV_TRY(require(r, q->best_of <= q->n, "best_of",
-                   "answers are not ranked: it must not exceed n; ask for n answers and choose"));
     FV_TRY(check_answers(r));
     q->message.token_texts = q->logprobs;
     return FV_OK;

@@ -67,6 +67,9 @@ Test(gateway_routes, paths_about_the_server_answer) {
     open_with(&(fv_gateway_options){0});
     expect("GET", "/version", 200, "{\"version\":\"");
     expect("GET", "/metrics", 200, "Content-Type: text/plain; version=0.0.4");
+    gateway_ask(&c, &rig, "GET", "/metrics", "Accept: application/openmetrics-text\r\n", NULL);
+    cr_assert(strstr(c.got, "Content-Type: application/openmetrics-text; version=1.0.0"), "%s",
+              c.got);
     /* The rig's router has no health service; it says so, and the question has reached it. */
     static const char *const health[] = {"/health", "/healthz", "/ping"};
     for (int i = 0; i < 3; i++) expect("GET", health[i], 400, "grpc.health.v1.Health/Check");
