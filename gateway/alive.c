@@ -49,7 +49,7 @@ void fv_alive_close(fv_alive *a) {
 void fv_alive_join(fv_alive *a, fv_alive_stream *s, void (*quiet)(fv_alive_stream *s)) {
     if (a->ms == 0) return;
     if (LIST_EMPTY(&a->streams)) {
-        const uint64_t every_ms = (uint64_t)(first_ms(a) / LOOKS + 1);
+        const uint64_t every_ms = (uint64_t)first_ms(a) / LOOKS + 1;
         uv_timer_start(&a->timer, look, every_ms, every_ms);
     }
     s->alive = a;

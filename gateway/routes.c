@@ -12,28 +12,28 @@ static void complete(fv_gateway *g, fv_http_request *r) { fv_generate(g, r, FV_A
 
 /* label: the value of the metrics' route label. open: needs no API key. */
 static const struct route {
-    int32_t label;
     const char *method, *path;
     void (*serve)(fv_gateway *g, fv_http_request *r);
+    int32_t label;
     bool open;
 } routes[] = {
-    {FV_ROUTE_CHAT, "POST", "/v1/chat/completions", chat, false},
-    {FV_ROUTE_COMPLETIONS, "POST", "/v1/completions", complete, false},
-    {FV_ROUTE_MODELS, "GET", "/v1/models", fv_list_models, false},
-    {FV_ROUTE_MODELS, "GET", FV_MODEL_PATH, fv_show_served, false}, /* with an id behind it */
-    {FV_ROUTE_HEALTH, "GET", "/health", fv_show_health, true},
-    {FV_ROUTE_HEALTH, "GET", "/healthz", fv_show_health, true},
-    {FV_ROUTE_HEALTH, "GET", "/ping", fv_show_health, true},
-    {FV_ROUTE_HEALTH, "POST", "/ping", fv_show_health, true},
-    {FV_ROUTE_VERSION, "GET", "/version", fv_show_version, true},
-    {FV_ROUTE_METRICS, "GET", "/metrics", fv_show_metrics, true},
-    {FV_ROUTE_OPENAPI, "GET", "/openapi.json", fv_show_openapi, true},
-    {FV_ROUTE_TOKENIZE, "POST", "/tokenize", fv_show_tokens, false},
-    {FV_ROUTE_DETOKENIZE, "POST", "/detokenize", fv_show_text, false},
-    {FV_ROUTE_MODEL, "GET", "/fovea/model", fv_show_model, false},
-    {FV_ROUTE_FLEET, "GET", "/fovea/fleet", fv_show_fleet, false},
-    {FV_ROUTE_LAYOUT, "GET", "/fovea/layout", fv_show_layout, false},
-    {FV_ROUTE_PAGE, "GET", "/", fv_show_page, true}, /* and the page's other files */
+    {"POST", "/v1/chat/completions", chat, FV_ROUTE_CHAT, false},
+    {"POST", "/v1/completions", complete, FV_ROUTE_COMPLETIONS, false},
+    {"GET", "/v1/models", fv_list_models, FV_ROUTE_MODELS, false},
+    {"GET", FV_MODEL_PATH, fv_show_served, FV_ROUTE_MODELS, false}, /* with an id behind it */
+    {"GET", "/health", fv_show_health, FV_ROUTE_HEALTH, true},
+    {"GET", "/healthz", fv_show_health, FV_ROUTE_HEALTH, true},
+    {"GET", "/ping", fv_show_health, FV_ROUTE_HEALTH, true},
+    {"POST", "/ping", fv_show_health, FV_ROUTE_HEALTH, true},
+    {"GET", "/version", fv_show_version, FV_ROUTE_VERSION, true},
+    {"GET", "/metrics", fv_show_metrics, FV_ROUTE_METRICS, true},
+    {"GET", "/openapi.json", fv_show_openapi, FV_ROUTE_OPENAPI, true},
+    {"POST", "/tokenize", fv_show_tokens, FV_ROUTE_TOKENIZE, false},
+    {"POST", "/detokenize", fv_show_text, FV_ROUTE_DETOKENIZE, false},
+    {"GET", "/fovea/model", fv_show_model, FV_ROUTE_MODEL, false},
+    {"GET", "/fovea/fleet", fv_show_fleet, FV_ROUTE_FLEET, false},
+    {"GET", "/fovea/layout", fv_show_layout, FV_ROUTE_LAYOUT, false},
+    {"GET", "/", fv_show_page, FV_ROUTE_PAGE, true}, /* and the page's other files */
 };
 enum { N_ROUTE = sizeof routes / sizeof *routes };
 
