@@ -240,6 +240,34 @@ static fv_status find_by_token(const fv_tenants *t, const char *token, size_t n,
     return FV_FAIL(FV_EDENIED, "unknown tenant in the token");
 }
 
+static fv_status check_key(const char *text) {
+    if (!*text) return FV_FAIL(FV_EINVAL, "an API key is empty");
+    for (; *text; text++)
+        if (*text <= ' ' || *text > '~')
+            return FV_FAIL(FV_EINVAL, "an API key must be printable ASCII without spaces");
+    return FV_OK;
+}
+
+fv_status fv_tenants_print(const char *name, const char *const *keys, int32_t n, char **out) {
+    json_t *list = json_array();
+    fv_status st = FV_OK;
+    for (int32_t i = 0; i < n && st == FV_OK; i++) {
+        uint8_t hash[HASH_BYTES];
+        char hex[2 * HASH_BYTES + 1];
+        st = check_key(keys[i]);
+        SHA256((const uint8_t *)keys[i], strlen(keys[i]), hash);
+        for (int k = 0; k < HASH_BYTES; k++) snprintf(hex + 2 * k, 3, "%02x", hash[k]);
+        json_array_append_new(list, json_string(hex));
+    }
+    json_t *o = json_pack("{s:{s:{s:o}}}", "tenants", name, "keys", list);
+    char *text = st == FV_OK && o ? json_dumps(o, 0) : NULL;
+    json_decref(o);
+    if (st != FV_OK) return st;
+    if (!text) return FV_FAIL(FV_ENOMEM, "no memory for tenants");
+    *out = text;
+    return FV_OK;
+}
+
 fv_status fv_tenants_find(const fv_tenants *t, const char *credential, size_t n, double unix_s,
                           const fv_tenant **out, double *until_s) {
     key wanted;

@@ -43,6 +43,10 @@ typedef struct fv_tenants fv_tenants; /* opaque; immutable */
 fv_status fv_tenants_read(const char *path, fv_tenants **out);
 void fv_tenants_free(fv_tenants *t); /* NULL is fine */
 
+/* Prints a file with one tenant, without limits, that has these API keys [n]. Gives *out (free it).
+ * FV_EINVAL: a key that is empty, or not printable ASCII without spaces, which no header could have. */
+fv_status fv_tenants_print(const char *name, const char *const *keys, int32_t n, char **out);
+
 int32_t fv_tenants_all(const fv_tenants *t, const fv_tenant **out); /* their number; borrowed */
 
 /* Returns the path of the file of the issuer's keys, borrowed; NULL: JWTs are not accepted. */

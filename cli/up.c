@@ -16,7 +16,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
@@ -24,15 +23,17 @@
 #include <unistd.h>
 
 #include "auth/role.h"
+#include "auth/tenants.h"
 #include "cli/client/command.h"
 #include "cli/client/remote.h"
+#include "cli/memory_file.h"
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/random.h"
 #include "options/rows.h"
 #include "rpc/listen.h"
 
-enum { SECRET_FD = 3, SECRET_BYTES = 32 };
+enum { SECRET_FD = 3, TENANTS_FD, FREE_FD, SECRET_BYTES = 32 };
 enum { ARGS_MAX = 512, START_S = 120, POLL_MS = 100, PATH_BYTES = 4096 };
 
 /* A dead worker is restarted after AGAIN_S, doubled each time; after STEADY_S of running it starts
@@ -59,7 +60,8 @@ typedef struct fleet {
     char address[256];    /* the router's, for clients */
     char fleet[256];      /* and for workers */
     char http[256];       /* the gateway's */
-    int secret;           /* memfd with the fleet's secret; -1: not made yet */
+    int secret;           /* memory file with the fleet's secret; -1: not made yet */
+    int tenants, key;     /* those of --api-key: hashed for the router, and one for us; -1: none */
     child *children;      /* [n] the router, then n_worker workers, then the gateway, if any */
     int32_t n, n_worker;
     int signals; /* signalfd */
@@ -102,6 +104,13 @@ static fv_status pass_option(const fv_options *o, child *c, const fv_option *row
     return FV_OK;
 }
 
+/* Adds an option whose value is a file that the child gets as a descriptor. */
+static fv_status add_file(child *c, const char *name, int fd) {
+    char path[32];
+    snprintf(path, sizeof path, "/dev/fd/%d", fd);
+    return add_option(c, name, path);
+}
+
 /* Passes on the options of this command that are the child's, too. */
 static fv_status pass_on(const fv_options *o, child *c) {
     for (int s = 0; s < FV_N_SUBJECT; s++)
@@ -139,9 +148,7 @@ static fv_status begin_args(const fleet *f, child *c, unsigned program) {
     FV_TRY(pass_on(f->o, c));
     FV_TRY(add_option(c, "log", fv_options_string(f->o, "log")));
     FV_TRY(metrics_args(f, c));
-    if (!c->member) return FV_OK;
-    snprintf(path, sizeof path, "/dev/fd/%d", SECRET_FD);
-    return add_option(c, "fleet-token-file", path);
+    return c->member ? add_file(c, "fleet-token-file", SECRET_FD) : FV_OK;
 }
 
 static fv_status router_args(const fleet *f, child *c) {
@@ -150,6 +157,7 @@ static fv_status router_args(const fleet *f, child *c) {
     /* The gateway calls from this machine, and says for which client. */
     if (fv_options_string(f->o, "http"))
         FV_TRY(add_option(c, "trusted-proxies", "127.0.0.0/8,::1"));
+    if (f->tenants >= 0) FV_TRY(add_file(c, "tenants", TENANTS_FD));
     FV_TRY(add_option(c, "fleet-listen", "127.0.0.1:0"));
     return add_option(c, "listen", fv_options_string(f->o, "listen"));
 }
@@ -183,7 +191,9 @@ static void become(const fleet *f, const child *c, pid_t parent, int out) {
     setpgid(0, 0);
     sigprocmask(SIG_SETMASK, &f->mask_before, NULL);
     dup2(out, STDOUT_FILENO);
-    if (c->member) dup2(f->secret, SECRET_FD); /* unlike the original it stays open across exec */
+    /* Unlike the originals, which are at FREE_FD or above, the copies stay open across exec. */
+    if (c->member) dup2(f->secret, SECRET_FD);
+    if (c == &f->children[0] && f->tenants >= 0) dup2(f->tenants, TENANTS_FD);
     execv(c->args[0], c->args);
     _exit(127);
 }
@@ -294,21 +304,28 @@ static fv_status start_and_read(const fleet *f, child *c, char *said, size_t cap
     return st;
 }
 
-/* Makes a secret for this run, in an unnamed file that only children inherit. */
+/* Makes a secret for this run, which only children inherit. */
 static fv_status make_secret(fleet *f) {
     uint8_t random[SECRET_BYTES];
     char text[2 * SECRET_BYTES + 1];
     FV_TRY(fv_random_bytes(random, sizeof random));
     for (int i = 0; i < SECRET_BYTES; i++) snprintf(text + 2 * i, 3, "%02x", random[i]);
-    int fd = memfd_create("fovea-fleet-token", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    /* Above SECRET_FD, so that dup2 in the child always makes a new descriptor. */
-    f->secret = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, SECRET_FD + 1);
-    if (fd >= 0) close(fd);
-    ssize_t n = (ssize_t)strlen(text);
-    if (f->secret < 0 || fchmod(f->secret, 0600) != 0 || write(f->secret, text, (size_t)n) != n ||
-        fcntl(f->secret, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK) != 0)
-        return FV_FAIL(FV_EIO, "no memory for the fleet's secret: %s", strerror(errno));
-    return FV_OK;
+    return fv_memory_file("fovea-fleet-token", text, FREE_FD, &f->secret);
+}
+
+/* Makes one tenant of all keys of --api-key: the router, which knows tenants, gets their hashes, and
+ * this process the first key, to ask whether the fleet is ready. Children do not see the keys. */
+static fv_status take_keys(fleet *f) {
+    const char *const *keys;
+    char *text;
+    int n = fv_options_list(f->o, "api-key", &keys);
+    if (n == 0) return FV_OK;
+    FV_TRY(fv_tenants_print("api-key", keys, n, &text));
+    fv_status st = fv_memory_file("fovea-tenants", text, FREE_FD, &f->tenants);
+    if (st == FV_OK) st = fv_memory_file("fovea-api-key", keys[0], FREE_FD, &f->key);
+    free(text);
+    fv_options_wipe(f->o, "api-key");
+    return st;
 }
 
 static fv_status start_router(fleet *f) {
@@ -350,10 +367,12 @@ static fv_status wait_ready(fleet *f, int32_t n_prefill, int32_t n_decode) {
     fv_remote *r;
     fv_status st;
     double until = fv_clock_s() + START_S;
+    char key[32];
+    snprintf(key, sizeof key, "/dev/fd/%d", f->key);
     fv_remote_options to = {.target = f->address,
                             .tls = {.ca = fv_options_string(f->o, "tls-ca")},
                             .name = fv_role_name(FV_MEMBER_ROUTER),
-                            .key = fv_options_string(f->o, "api-key-file")};
+                            .key = f->key >= 0 ? key : fv_options_string(f->o, "api-key-file")};
     FV_TRY(fv_remote_open(&to, &r));
     for (;;) {
         fv_fleet_count count;
@@ -466,6 +485,7 @@ static fv_status run_fleet(fleet *f) {
     FV_TRY(find_programs(f));
     FV_TRY(take_signals(f));
     FV_TRY(make_secret(f));
+    FV_TRY(take_keys(f));
     FV_TRY(start_router(f));
     FV_TRY(start_workers(f, n_prefill));
     FV_TRY(wait_ready(f, n_prefill, n_decode));
@@ -498,7 +518,7 @@ static fv_status check_gateway(const fv_options *o) {
 }
 
 static fv_status up(const fv_options *o) {
-    fleet f = {.o = o, .signals = -1, .secret = -1};
+    fleet f = {.o = o, .signals = -1, .secret = -1, .tenants = -1, .key = -1};
     const char *const *extra;
     if (fv_options_positional(o, &extra))
         return FV_FAIL(FV_EINVAL, "'%s' is not an option; see fovea up --help", extra[0]);
@@ -512,6 +532,8 @@ static fv_status up(const fv_options *o) {
                        "--tenants needs --api-key-file FILE: a key of one of them, to ask "
                        "whether the fleet is ready");
     FV_TRY(check_gateway(o));
+    if (fv_options_string(o, "tenants") && fv_options_given(o, "api-key"))
+        return FV_FAIL(FV_EINVAL, "--api-key is for fleets without --tenants: give one of the two");
     FV_TRY(fv_rpc_listen_check(fv_options_string(o, "listen")));
     if (fv_options_string(o, "http")) FV_TRY(fv_rpc_listen_check(fv_options_string(o, "http")));
     fv_status st = run_fleet(&f);
@@ -524,6 +546,8 @@ static fv_status up(const fv_options *o) {
     free(f.children);
     if (f.signals >= 0) close(f.signals);
     if (f.secret >= 0) close(f.secret);
+    if (f.tenants >= 0) close(f.tenants);
+    if (f.key >= 0) close(f.key);
     return st;
 }
 

@@ -65,25 +65,39 @@ int64_t fv_log_time_ns(void) {
     return (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
 }
 
-void fv_log_write(fv_log_level level, fv_log_subsystem subsystem, const char *fmt, ...) {
+/* Writes the time, `head` and the pairs. */
+static void write_line(bool as_json, const char *head, const char *fmt, va_list ap) {
     char line[2048];
     struct timespec ts;
     struct tm tm;
     clock_gettime(CLOCK_REALTIME, &ts);
     gmtime_r(&ts.tv_sec, &tm);
-    const char *begin = json ? "{\"time\":\"%Y-%m-%dT%H:%M:%S" : "%Y-%m-%dT%H:%M:%S";
+    const char *begin = as_json ? "{\"time\":\"%Y-%m-%dT%H:%M:%S" : "%Y-%m-%dT%H:%M:%S";
     size_t n = strftime(line, sizeof line, begin, &tm);
-    n += (size_t)snprintf(line + n, sizeof line - n,
-                          json ? ".%03ldZ\",\"level\":\"%s\",\"subsystem\":\"%s\""
-                               : ".%03ldZ %s %s ",
-                          ts.tv_nsec / 1000000, level_names[level], subsystem_names[subsystem]);
-    va_list ap;
-    va_start(ap, fmt);
-    n += fv_logfmt_print(line + n, sizeof line - n - 2, json, fmt, ap);
-    va_end(ap);
-    if (json) line[n++] = '}';
+    n += (size_t)snprintf(line + n, sizeof line - n, ".%03ldZ%s", ts.tv_nsec / 1000000, head);
+    n += fv_logfmt_print(line + n, sizeof line - n - 2, as_json, fmt, ap);
+    if (as_json) line[n++] = '}';
     line[n++] = '\n';
     /* a log line that cannot be written cannot be reported */
     ssize_t ignored = write(STDERR_FILENO, line, n);
     (void)ignored;
+}
+
+void fv_log_write(fv_log_level level, fv_log_subsystem subsystem, const char *fmt, ...) {
+    char head[80];
+    va_list ap;
+    snprintf(head, sizeof head, json ? "\",\"level\":\"%s\",\"subsystem\":\"%s\"" : " %s %s ",
+             level_names[level], subsystem_names[subsystem]);
+    va_start(ap, fmt);
+    write_line(json, head, fmt, ap);
+    va_end(ap);
+}
+
+void fv_log_record(bool as_json, const char *kind, const char *fmt, ...) {
+    char head[80];
+    va_list ap;
+    snprintf(head, sizeof head, as_json ? "\",\"kind\":\"%s\"" : " %s ", kind);
+    va_start(ap, fmt);
+    write_line(as_json, head, fmt, ap);
+    va_end(ap);
 }

@@ -52,6 +52,11 @@ bool fv_log_enabled(fv_log_level level, fv_log_subsystem subsystem);
 void fv_log_write(fv_log_level level, fv_log_subsystem subsystem, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* Writes a line that no threshold filters, such as one of an access log: time, kind, pairs; as JSON
+ * if `as_json`, whatever fv_log_format says. */
+void fv_log_record(bool as_json, const char *kind, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
 #define FV_LOG(level, subsystem, ...)                                                              \
     do {                                                                                           \
         if (fv_log_enabled(FV_LOG_##level, FV_LOG_##subsystem))                                    \

@@ -234,6 +234,18 @@ int fv_options_list(const fv_options *o, const char *name, const char *const **i
     return v->n;
 }
 
+static void wipe(const char *text) { memset((char *)(uintptr_t)text, '*', strlen(text)); }
+
+void fv_options_wipe(const fv_options *o, const char *name) {
+    const option_value *v = value_of(o, name);
+    const fv_option *row = &o->table[v - o->values];
+    const char *env = row->env ? getenv(row->env) : NULL;
+    for (int i = 0; i < v->n; i++) wipe(v->items[i]);
+    if (!env) return;
+    wipe(env);
+    unsetenv(row->env);
+}
+
 int fv_options_positional(const fv_options *o, const char *const **items) {
     *items = o->positional;
     return o->n_positional;

@@ -61,6 +61,10 @@ int64_t fv_options_int(const fv_options *o, const char *name);
 double fv_options_float(const fv_options *o, const char *name);
 const char *fv_options_string(const fv_options *o, const char *name);
 int fv_options_list(const fv_options *o, const char *name, const char *const **items);
+/* Overwrites the values of a list of secrets where the program got them, in its arguments and in the
+ * environment, where others can read them (ps, /proc), and removes the variable, so that children do
+ * not get it. The list's strings have changed then. Before other threads start. */
+void fv_options_wipe(const fv_options *o, const char *name);
 int fv_options_positional(const fv_options *o, const char *const **items);
 
 /* Prints an option: "--name VALUE  help [default]", wrapped at 80 columns; with `all` also its range and

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/image_size.h"
 #include "common/log.h"
 #include "gateway/api/answer.h"
 #include "gateway/api/message_json.h"
@@ -116,7 +117,7 @@ static void on_reply(void *user, const fv_rpc_end *end, fv_rpc_call *call,
 static fv_status begin(ask *a, const char *path, const ProtobufCMessage *request) {
     fv_rpc_metadata caller;
     int32_t n_caller;
-    if (!fv_gateway_caller(a->http, &caller, &n_caller)) return FV_OK;
+    if (!fv_gateway_caller(a->gateway, a->http, &caller, &n_caller)) return FV_OK;
     FV_TRY(fv_gateway_lane(a->gateway, &a->lane));
     fv_rpc_call_options opt = {.path = path,
                                .forwarded_for = fv_http_client(a->http),
@@ -164,6 +165,28 @@ static unsigned answer_ids(ask *a, const ProtobufCMessage *m, json_t **out) {
     return 200;
 }
 
+/* Reads the images' sizes, from which the number of their tokens follows. */
+static fv_status size_images(ask *a, Fovea__Inference__V1__TokenizeRequest *q) {
+    const Fovea__Inference__V1__GenerateRequest *m = &a->request.message;
+    fv_arena *arena = &a->reading.held->arena;
+    if (a->request.n_url > 0)
+        return FV_FAIL(FV_EINVAL, "images at http(s) URLs are not fetched to count their tokens: "
+                                  "send them as data:image/png;base64,...");
+    FV_TRY(FV_ARENA_NEW(arena, m->n_images, q->image_sizes));
+    for (size_t i = 0; i < m->n_images; i++) {
+        fv_image_size size;
+        fv_status st =
+            fv_image_size_check(m->images[i]->data.data, m->images[i]->data.len, NULL, &size);
+        if (st != FV_OK) return FV_FAIL(FV_EINVAL, "image %zu: %s", i, fv_last_error());
+        FV_TRY(FV_ARENA_NEW(arena, 1, q->image_sizes[i]));
+        fovea__inference__v1__image_size__init(q->image_sizes[i]);
+        q->image_sizes[i]->w = (uint32_t)size.w;
+        q->image_sizes[i]->h = (uint32_t)size.h;
+    }
+    q->n_image_sizes = m->n_images;
+    return FV_OK;
+}
+
 static void ask_tokens(void *user) {
     Fovea__Inference__V1__TokenizeRequest q = FOVEA__INFERENCE__V1__TOKENIZE_REQUEST__INIT;
     ask *a = user;
@@ -171,7 +194,11 @@ static void ask_tokens(void *user) {
     q.prompt = a->request.message.prompt;
     q.bare = a->request.bare;
     q.texts = a->request.texts;
-    start(a, "/fovea.inference.v1.Inference/Tokenize", &q.base);
+    fv_status st = size_images(a, &q);
+    if (st == FV_OK)
+        start(a, "/fovea.inference.v1.Inference/Tokenize", &q.base);
+    else
+        fv_reply_last_error(a->http, st, a->request.n_url ? a->request.urls[0].param : "");
     fv_reading_end(&a->reading);
 }
 
@@ -215,21 +242,48 @@ void fv_show_text(fv_gateway *g, fv_http_request *r) {
 
 /* ---- the model and the fleet ------------------------------------------------------------ */
 
+static json_t *model_json(const Fovea__Inference__V1__ServedModel *model) {
+    return json_pack("{s:o, s:s, s:I, s:s, s:I, s:s}", "id",
+                     fv_json_text(model->name, strlen(model->name)), "object", "model", "created",
+                     (json_int_t)(fv_log_time_ns() / 1000000000), "owned_by", "fovea",
+                     "max_model_len", (json_int_t)model->max_positions, "fingerprint",
+                     model->fingerprint);
+}
+
 static unsigned answer_models(ask *a, const ProtobufCMessage *m, json_t **out) {
     const Fovea__Inference__V1__ModelList *list = (const void *)m;
     json_t *data = json_array();
     (void)a;
-    for (size_t i = 0; i < list->n_models; i++) {
-        const Fovea__Inference__V1__ServedModel *model = list->models[i];
-        json_array_append_new(
-            data, json_pack("{s:o, s:s, s:I, s:s, s:I, s:s}", "id",
-                            fv_json_text(model->name, strlen(model->name)), "object", "model",
-                            "created", (json_int_t)(fv_log_time_ns() / 1000000000), "owned_by",
-                            "fovea", "max_model_len", (json_int_t)model->max_positions,
-                            "fingerprint", model->fingerprint));
-    }
+    for (size_t i = 0; i < list->n_models; i++)
+        json_array_append_new(data, model_json(list->models[i]));
     *out = json_pack("{s:s, s:o}", "object", "list", "data", data);
     return 200;
+}
+
+/* Lists the models' names for an error: "a, b". */
+static void print_names(const Fovea__Inference__V1__ModelList *list, char *out, size_t cap) {
+    size_t n = 0;
+    out[0] = '\0';
+    for (size_t i = 0; i < list->n_models && n < cap; i++)
+        n += (size_t)snprintf(out + n, cap - n, "%s%s", i ? ", " : "", list->models[i]->name);
+}
+
+/* Finds the model by the path's end, which may have slashes. */
+static unsigned answer_served(ask *a, const ProtobufCMessage *m, json_t **out) {
+    const Fovea__Inference__V1__ModelList *list = (const void *)m;
+    const char *id = fv_http_path(a->http) + strlen(FV_MODEL_PATH);
+    char names[512], why[1024];
+    for (size_t i = 0; i < list->n_models; i++) {
+        const Fovea__Inference__V1__ServedModel *model = list->models[i];
+        if (strcmp(model->name, id) != 0 && strcmp(model->fingerprint, id) != 0) continue;
+        *out = model_json(model);
+        return 200;
+    }
+    print_names(list, names, sizeof names);
+    snprintf(why, sizeof why, "unknown model '%.200s'; models: %s", id, names);
+    fv_http_set_error(a->http, why);
+    *out = fv_api_error(FV_ENOTFOUND, why, "model");
+    return fv_api_http_status(FV_ENOTFOUND);
 }
 
 static unsigned answer_message(ask *a, const ProtobufCMessage *m, json_t **out) {
@@ -241,7 +295,7 @@ static unsigned answer_message(ask *a, const ProtobufCMessage *m, json_t **out) 
 static unsigned answer_health(ask *a, const ProtobufCMessage *m, json_t **out) {
     bool serves = ((const Grpc__Health__V1__HealthCheckResponse *)m)->status ==
                   GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__SERVING;
-    (void)a;
+    if (!serves) fv_http_set_error(a->http, "no worker");
     *out = json_pack("{s:s}", "status", serves ? "ok" : "no worker");
     return serves ? 200 : 503;
 }
@@ -256,11 +310,16 @@ static void get(fv_gateway *g, fv_http_request *r, const char *path,
     start(a, path, request);
 }
 
-void fv_list_models(fv_gateway *g, fv_http_request *r) {
+static void get_models(fv_gateway *g, fv_http_request *r,
+                       unsigned (*answer)(ask *a, const ProtobufCMessage *m, json_t **out)) {
     Fovea__Inference__V1__ListModelsRequest q = FOVEA__INFERENCE__V1__LIST_MODELS_REQUEST__INIT;
     get(g, r, "/fovea.inference.v1.Inference/ListModels", &q.base,
-        &fovea__inference__v1__model_list__descriptor, answer_models);
+        &fovea__inference__v1__model_list__descriptor, answer);
 }
+
+void fv_list_models(fv_gateway *g, fv_http_request *r) { get_models(g, r, answer_models); }
+
+void fv_show_served(fv_gateway *g, fv_http_request *r) { get_models(g, r, answer_served); }
 
 /* Asks for the model named by "?model=NAME", which is needed where the fleet serves several. */
 static void get_model(fv_gateway *g, fv_http_request *r,
@@ -305,6 +364,7 @@ static unsigned answer_layout(ask *a, const ProtobufCMessage *m, json_t **out) {
     fv_layout l;
     fv_status st = layout_of(a->http, (const void *)m, &c, &l);
     if (st != FV_OK) {
+        fv_http_set_error(a->http, fv_last_error());
         *out = fv_api_error(st, fv_last_error(), "");
         return fv_api_http_status(st);
     }

@@ -17,6 +17,7 @@ typedef struct place {
     double until_s; /* 0: empty */
     fv_status status;
     char why[128];
+    char tenant[FV_TENANT_NAME_MAX + 1]; /* of an admitted caller */
 } place;
 
 struct fv_known_callers {
@@ -71,13 +72,14 @@ static const place *find(place *table, const uint8_t *caller) {
 }
 
 static void remember(fv_known_callers *c, const uint8_t *caller, const fv_rpc_end *end,
-                     int64_t ms) {
+                     const char *tenant, int64_t ms) {
     place *p = place_of(end->status == FV_OK ? c->known : c->refused, caller);
     if (ms > KEPT_MS_MAX) ms = KEPT_MS_MAX;
     memcpy(p->caller, caller, sizeof p->caller);
     p->until_s = fv_clock_s() + 1e-3 * (double)ms;
     p->status = end->status;
     snprintf(p->why, sizeof p->why, "%s", end->text);
+    snprintf(p->tenant, sizeof p->tenant, "%s", tenant);
 }
 
 /* ---- asking ------------------------------------------------------------------------------ */
@@ -88,11 +90,14 @@ static void release(fv_caller_question *q) {
     fv_gateway_task_gone(g);
 }
 
-static fv_status read_reply(fv_rpc_call *call, grpc_byte_buffer *reply, int64_t *ms) {
+/* *tenant is borrowed from the call. */
+static fv_status read_reply(fv_rpc_call *call, grpc_byte_buffer *reply, const char **tenant,
+                            int64_t *ms) {
     ProtobufCMessage *m;
     FV_TRY(
         fv_rpc_call_unpack(call, &fovea__inference__v1__check_caller_reply__descriptor, reply, &m));
     *ms = ((const Fovea__Inference__V1__CheckCallerReply *)m)->valid_ms;
+    *tenant = ((const Fovea__Inference__V1__CheckCallerReply *)m)->tenant;
     return FV_OK;
 }
 
@@ -100,20 +105,21 @@ static void on_reply(void *user, const fv_rpc_end *end, fv_rpc_call *call,
                      grpc_byte_buffer *reply) {
     fv_caller_question *q = user;
     fv_rpc_end said = *end;
+    const char *tenant = "";
     int64_t ms = 0;
     q->call = NULL;
     q->lane->n_call--;
     if (said.code == GRPC_STATUS_UNIMPLEMENTED) {
         said = (fv_rpc_end){.status = FV_OK, .retry_ms = -1, .text = ""};
         ms = KEPT_MS_MAX;
-    } else if (said.status == FV_OK && read_reply(call, reply, &ms) != FV_OK) {
+    } else if (said.status == FV_OK && read_reply(call, reply, &tenant, &ms) != FV_OK) {
         said.status = FV_EDATA;
         said.text = fv_last_error();
     }
     if (said.status == FV_EAUTH || said.status == FV_EDENIED) ms = REFUSED_MS;
-    if (q->hashed && ms > 0) remember(q->gateway->callers, q->caller, &said, ms);
+    if (q->hashed && ms > 0) remember(q->gateway->callers, q->caller, &said, tenant, ms);
     if (q->known)
-        q->known(q->user, &said);
+        q->known(q->user, &said, tenant);
     else
         release(q);
 }
@@ -137,13 +143,17 @@ static fv_status start(fv_caller_question *q, const char *method, const char *cl
 
 fv_status fv_caller_ask(fv_gateway *g, const char *method, const char *client,
                         const fv_rpc_metadata *caller, int32_t n_caller, fv_caller_known known,
-                        void *user, fv_caller_question **out) {
+                        void *user, char tenant[FV_TENANT_NAME_MAX + 1], fv_caller_question **out) {
     uint8_t who[FV_MAC_BYTES];
     const bool hashed = hash(g->callers, caller, n_caller, who);
     const place *refused = hashed ? find(g->callers->refused, who) : NULL;
+    const place *admitted = hashed ? find(g->callers->known, who) : NULL;
     *out = NULL;
     if (refused) return FV_FAIL(refused->status, "%s", refused->why);
-    if (hashed && find(g->callers->known, who)) return FV_OK;
+    if (admitted) {
+        strcpy(tenant, admitted->tenant);
+        return FV_OK;
+    }
     fv_caller_question *q = calloc(1, sizeof *q);
     if (!q) return FV_FAIL(FV_ENOMEM, "out of memory for a request");
     *q = (fv_caller_question){.gateway = g, .known = known, .user = user, .hashed = hashed};

@@ -22,9 +22,10 @@ static void on_writable(void *user, fv_http_request *r) {
 }
 
 static void on_end(void *user, fv_http_request *r) {
+    const fv_gateway *g = user;
     fv_task *t = fv_http_user(r);
-    (void)user;
     fv_record_request(r);
+    fv_access_log(g->opt.access, r, t ? &t->facts : NULL);
     if (t) t->ended(t);
 }
 
@@ -34,6 +35,19 @@ static fv_status check_ca(const char *path) {
     FV_TRY(fv_tls_open(&(fv_tls_files){.ca = path}, &t));
     fv_tls_close(t);
     return FV_OK;
+}
+
+static fv_status open_parts(fv_gateway *g, const fv_gateway_options *opt) {
+    FV_TRY(fv_known_callers_open(&g->callers));
+    FV_TRY(fv_ignored_open(&g->ignored));
+    return fv_alive_open(fv_bridge_loop(opt->bridge), opt->keep_alive_ms, &g->alive);
+}
+
+static void gateway_free(fv_gateway *g) {
+    fv_known_callers_close(g->callers);
+    fv_ignored_close(g->ignored);
+    fv_alive_close(g->alive);
+    free(g);
 }
 
 fv_status fv_gateway_open(const fv_gateway_options *opt, fv_gateway **out) {
@@ -62,14 +76,12 @@ fv_status fv_gateway_open(const fv_gateway_options *opt, fv_gateway **out) {
                             .on_writable = on_writable,
                             .on_end = on_end,
                             .user = g};
-    fv_status st = fv_known_callers_open(&g->callers);
+    fv_status st = open_parts(g, opt);
     if (st == FV_OK) st = fv_http_open(&http, &g->http);
-    if (st == FV_OK) {
+    if (st == FV_OK)
         *out = g;
-    } else {
-        fv_known_callers_close(g->callers);
-        free(g);
-    }
+    else
+        gateway_free(g);
     return st;
 }
 
@@ -113,8 +125,8 @@ fv_status fv_gateway_fetch(fv_gateway *g, const char *url, fv_fetched done, void
     return fv_fetch_start(g->fetcher, url, done, user, out);
 }
 
-bool fv_gateway_caller(fv_http_request *r, fv_rpc_metadata *out, int32_t *n) {
-    const char *value = fv_http_header(r, "Authorization");
+bool fv_gateway_caller(const fv_gateway *g, fv_http_request *r, fv_rpc_metadata *out, int32_t *n) {
+    const char *value = g->opt.keys ? NULL : fv_http_header(r, "Authorization");
     *out = (fv_rpc_metadata){"authorization", value};
     *n = value != NULL;
     for (const char *p = value; p && *p; p++) {
@@ -129,8 +141,7 @@ static void on_fetcher_closed(void *user) {
     fv_gateway *g = user;
     void (*closed)(void *) = g->closed;
     void *closed_user = g->closed_user;
-    fv_known_callers_close(g->callers);
-    free(g);
+    gateway_free(g);
     closed(closed_user);
 }
 

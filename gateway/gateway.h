@@ -3,8 +3,10 @@
 
 /* THE GATEWAY: serves OpenAI's HTTP API as a gRPC client of the router. routes.c lists the paths;
  * generate.c serves completions, ask.c endpoints with one reply. Loop thread. */
+#include "gateway/access.h"
 #include "gateway/http/http.h"
 #include "gateway/http/origin.h"
+#include "gateway/keys.h"
 #include "rpc/client.h"
 
 typedef struct fv_gateway fv_gateway; /* opaque */
@@ -21,6 +23,10 @@ typedef struct fv_gateway_options {
     int32_t connections, per_address, read_ms, write_ms;
     const fv_trusted *trusted; /* proxies; borrowed; NULL: none */
     int64_t deadline_ms;       /* deadline of a request */
+    int32_t keep_alive_ms;     /* time after which a stream that waits gets a comment; 0: none */
+    fv_access_form access;
+    bool strict_fields;  /* refuse fields that have no effect */
+    const fv_keys *keys; /* of callers; borrowed; NULL: the router decides who may call */
     /* [n_image_host] hosts whose http(s) images are fetched; see gateway/fetch/fetch.h */
     const char *const *image_hosts;
     int32_t n_image_host;

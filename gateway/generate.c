@@ -1,12 +1,17 @@
-/* Answers a completion: one HTTP request, and one Generate call for each choice.
+/* Answers a completion: one HTTP request, and one Generate call for each choice of each prompt.
  *
  *   read the JSON --> fetch http(s) URLs --> decode videos as the model takes them --> n calls
  *   n calls --Accepted--> (stream: 200) --tokens--> chunks or text --> the end
  *                        |  a failure before the first Accepted: its HTTP status
  *                        '- later: an error in the stream, or its HTTP status if nothing was sent
  *
+ * A stream that is not accepted soon begins without that, so that proxies see that its server lives;
+ * whatever writes nothing for a while gets a comment (alive.h). Requests that are wrong are refused
+ * sooner, with their HTTP status.
+ *
  * When the client disconnects, the calls are cancelled, and the task is freed once the last call is
  * over. While a stream is full, its calls are paused, which puts back-pressure on the fleet. */
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -68,10 +73,13 @@ typedef struct answer {
     int32_t n_decoding; /* not over yet */
     fv_api_names names;
     char id[48];
+    uint64_t seed;  /* of each prompt's first choice */
     int32_t n_call; /* not over yet */
     int32_t n_left; /* choices not finished yet */
     bool streaming, over;
-    choice choices[FV_API_CHOICES_MAX];
+    fv_alive_stream alive;
+    int32_t n_choice; /* those of the first prompt, those of the second one, ...; 0: not begun */
+    choice *choices;  /* [n_choice] owned */
 } answer;
 
 /* Drops the message once the calls have it, or it is no longer needed. Until then its body counts
@@ -94,11 +102,13 @@ static void forget_message(answer *a) {
 static void answer_free(answer *a) {
     fv_gateway *g = a->gateway;
     forget_message(a);
-    for (int32_t i = 0; i < FV_API_CHOICES_MAX; i++) {
+    fv_alive_leave(&a->alive);
+    for (int32_t i = 0; i < a->n_choice; i++) {
         free(a->choices[i].text);
         fv_api_logprobs_free(&a->choices[i].logprobs);
         json_decref(a->choices[i].fovea);
     }
+    free(a->choices);
     fv_arena_fini(&a->arena);
     free(a);
     fv_gateway_task_gone(g);
@@ -110,44 +120,62 @@ static void maybe_free(answer *a) {
 
 static void cancel_calls(answer *a) {
     a->over = true;
-    for (int32_t i = 0; i < a->request.n; i++)
+    fv_alive_leave(&a->alive);
+    for (int32_t i = 0; i < a->n_choice; i++)
         if (a->choices[i].call) fv_rpc_call_cancel(a->choices[i].call);
 }
 
 /* ---- server-sent events ----------------------------------------------------------------- */
 
-/* Sends JSON as one event; takes it. */
+/* Sends JSON as one event, in one piece: some clients take a piece for an event. Takes the JSON. */
 static void send_event(answer *a, json_t *json) {
-    char *text = json ? json_dumps(json, FV_API_JSON_FLAGS) : NULL;
+    char *text = json ? json_dumps(json, FV_API_JSON_FLAGS) : NULL, *event = NULL;
+    const int n = text ? asprintf(&event, "data: %s\n\n", text) : -1;
     json_decref(json);
-    if (!text) return;
-    fv_http_write(a->http, "data: ", 6);
-    fv_http_write(a->http, text, strlen(text));
-    fv_http_write(a->http, "\n\n", 2);
     free(text);
+    if (n < 0) return;
+    fv_http_write(a->http, event, (size_t)n);
+    fv_alive_wrote(&a->alive);
+    free(event);
+}
+
+/* nginx does not buffer an answer with X-Accel-Buffering: no. */
+static void begin_stream(answer *a) {
+    if (a->streaming) return;
+    fv_http_add(a->http, "Cache-Control", "no-cache");
+    fv_http_add(a->http, "X-Accel-Buffering", "no");
+    fv_http_stream(a->http, "text/event-stream");
+    a->streaming = true;
+}
+
+static void on_quiet(fv_alive_stream *s) {
+    static const char comment[] = ": keep-alive\n\n";
+    answer *a = (answer *)(void *)((char *)s - offsetof(answer, alive));
+    begin_stream(a);
+    if (!fv_http_full(a->http)) fv_http_write(a->http, comment, sizeof comment - 1);
 }
 
 static void end_stream(answer *a) {
     static const char done[] = "data: [DONE]\n\n";
     a->over = true;
+    fv_alive_leave(&a->alive);
     fv_http_write(a->http, done, sizeof done - 1);
     fv_http_end_stream(a->http);
 }
 
-static void send_chunk(answer *a, const fv_api_choice *part) {
-    send_event(a, fv_api_chunk(&a->names, part, a->request.include_usage, NULL));
+static void send_chunk(const choice *c, const fv_api_choice *part) {
+    answer *a = c->answer;
+    send_event(a, fv_api_chunk(&a->names, part, a->request.include_usage,
+                               a->request.usage_always ? &c->usage : NULL));
 }
 
 /* Begins the stream at its first choice. A chat choice's first chunk has its role. */
 static void begin_choice(choice *c) {
-    answer *a = c->answer;
     if (c->begun) return;
     c->begun = true;
-    if (!a->streaming) fv_http_add(a->http, "Cache-Control", "no-cache");
-    if (!a->streaming) fv_http_stream(a->http, "text/event-stream");
-    a->streaming = true;
-    if (a->request.kind == FV_API_CHAT)
-        send_chunk(a, &(fv_api_choice){.index = c->index, .begins = true, .text = ""});
+    begin_stream(c->answer);
+    if (c->answer->request.kind == FV_API_CHAT)
+        send_chunk(c, &(fv_api_choice){.index = c->index, .begins = true, .text = ""});
 }
 
 static void pause_if_full(choice *c) {
@@ -158,7 +186,7 @@ static void pause_if_full(choice *c) {
 
 static void on_writable(fv_task *t) {
     answer *a = (answer *)t;
-    for (int32_t i = 0; i < a->request.n; i++) {
+    for (int32_t i = 0; i < a->n_choice; i++) {
         choice *c = &a->choices[i];
         if (!c->paused || !c->call) continue;
         c->paused = false;
@@ -168,9 +196,18 @@ static void on_writable(fv_task *t) {
 
 /* ---- events of a call -------------------------------------------------------------------- */
 
+/* Sets the tokens of the choice's prompt, which a prompt's choices share. */
+static void set_prompt(choice *c, uint64_t n) {
+    answer *a = c->answer;
+    if (c->index % a->request.n == 0) a->task.facts.n_prompt += n - c->usage.n_prompt;
+    c->usage.n_prompt = n;
+}
+
 /* Takes the model's name from the router: the request may have named a fingerprint, or nothing. */
-static fv_status on_accepted(answer *a, const accepted_message *m) {
+static fv_status on_accepted(choice *c, const accepted_message *m) {
+    answer *a = c->answer;
     char *name;
+    set_prompt(c, m->n_prompt);
     FV_TRY(fv_arena_strndup(&a->arena, m->model, strlen(m->model), &name));
     a->names.model = name;
     return FV_OK;
@@ -189,13 +226,15 @@ static fv_status on_tokens(choice *c, const tokens_message *t) {
     const fv_api_kind kind = a->request.kind;
     json_t *logprobs = NULL;
     c->usage.n_answer += t->n_tokens;
+    a->task.facts.n_answer += t->n_tokens;
+    if (a->task.facts.first_s == 0) a->task.facts.first_s = fv_clock_s();
     if (!a->request.stream) {
         if (a->request.logprobs) FV_TRY(fv_api_logprobs_add(kind, t, &c->offset, &c->logprobs));
         return keep_text(c, t->text);
     }
     if (a->request.logprobs) FV_TRY(fv_api_logprobs_json(kind, t, &c->offset, &logprobs));
     if (t->text[0] || logprobs)
-        send_chunk(a, &(fv_api_choice){.index = c->index, .text = t->text, .logprobs = logprobs});
+        send_chunk(c, &(fv_api_choice){.index = c->index, .text = t->text, .logprobs = logprobs});
     json_decref(logprobs);
     return FV_OK;
 }
@@ -205,11 +244,11 @@ static fv_status on_finished(choice *c, const finished_message *f) {
     if (c->finished) return FV_FAIL(FV_EDATA, "the router finished the answer twice");
     c->finished = true;
     c->reason = f->reason;
-    if (f->report) c->usage.n_prompt = f->report->n_prompt;
+    if (f->report) set_prompt(c, f->report->n_prompt);
     if (a->request.stream || a->request.report || f->conversation.len)
         c->fovea = fv_api_fovea(f, a->request.stream || a->request.report, &a->arena);
     if (a->request.stream)
-        send_chunk(a, &(fv_api_choice){.index = c->index, .finish = f->reason, .fovea = c->fovea});
+        send_chunk(c, &(fv_api_choice){.index = c->index, .finish = f->reason, .fovea = c->fovea});
     return FV_OK;
 }
 
@@ -222,7 +261,7 @@ static fv_status on_message(fv_rpc_call *call, grpc_byte_buffer *message) {
         fv_rpc_call_unpack(call, &fovea__inference__v1__generate_event__descriptor, message, &m));
     const Fovea__Inference__V1__GenerateEvent *e = (const void *)m;
     if (e->event_case == FOVEA__INFERENCE__V1__GENERATE_EVENT__EVENT_ACCEPTED)
-        FV_TRY(on_accepted(c->answer, e->accepted));
+        FV_TRY(on_accepted(c, e->accepted));
     if (c->answer->request.stream) begin_choice(c);
     if (e->event_case == FOVEA__INFERENCE__V1__GENERATE_EVENT__EVENT_TOKENS)
         st = on_tokens(c, e->tokens);
@@ -234,26 +273,31 @@ static fv_status on_message(fv_rpc_call *call, grpc_byte_buffer *message) {
 
 /* ---- the end ---------------------------------------------------------------------------- */
 
-/* Sums the usage: choices share one prompt, so it counts once. */
+/* Sums the usage: choices share a prompt, so it counts once. */
 static fv_api_usage usage_of(const answer *a) {
-    fv_api_usage u = {.n_prompt = a->choices[0].usage.n_prompt};
-    for (int32_t i = 0; i < a->request.n; i++) u.n_answer += a->choices[i].usage.n_answer;
+    fv_api_usage u = {0};
+    for (int32_t i = 0; i < a->n_choice; i++) {
+        if (i % a->request.n == 0) u.n_prompt += a->choices[i].usage.n_prompt;
+        u.n_answer += a->choices[i].usage.n_answer;
+    }
     return u;
 }
 
-static void fail(answer *a, fv_status st, const char *why, int64_t retry_ms) {
+/* param: the field to blame; "": as the sentence says. */
+static void fail(answer *a, fv_status st, const char *why, const char *param, int64_t retry_ms) {
     if (a->over) return;
     if (a->streaming) {
-        send_event(a, fv_api_error(st, why, ""));
+        fv_http_set_error(a->http, why);
+        send_event(a, fv_api_error(st, why, param));
         end_stream(a);
     } else {
-        fv_reply_error(a->http, st, why, "", retry_ms);
+        fv_reply_error(a->http, st, why, param, retry_ms);
     }
     cancel_calls(a);
 }
 
 static void complete(answer *a) {
-    fv_api_choice list[FV_API_CHOICES_MAX];
+    fv_api_choice list[FV_API_ANSWERS_MAX];
     fv_api_usage usage = usage_of(a);
     char *text = NULL;
     size_t n;
@@ -263,7 +307,7 @@ static void complete(answer *a) {
         return;
     }
     a->over = true;
-    for (int32_t i = 0; i < a->request.n; i++) {
+    for (int32_t i = 0; i < a->n_choice; i++) {
         const choice *c = &a->choices[i];
         list[i] = (fv_api_choice){.index = i,
                                   .text = c->text,
@@ -271,7 +315,7 @@ static void complete(answer *a) {
                                   .fovea = c->fovea,
                                   .finish = c->reason};
     }
-    fv_status st = fv_api_whole(&a->names, list, a->request.n, &usage, &text, &n);
+    fv_status st = fv_api_whole(&a->names, list, a->n_choice, &usage, &text, &n);
     if (st == FV_OK)
         fv_http_reply(a->http, 200, "application/json", text, n);
     else
@@ -287,9 +331,9 @@ static void on_call_end(fv_rpc_call *call, const fv_rpc_end *end) {
     a->n_call--;
     if (a->http && !a->over) {
         if (end->status != FV_OK)
-            fail(a, end->status, fv_end_sentence(end), end->retry_ms);
+            fail(a, end->status, fv_end_sentence(end), "", end->retry_ms);
         else if (!c->finished)
-            fail(a, FV_EDATA, "the answer is incomplete", -1);
+            fail(a, FV_EDATA, "the answer is incomplete", "", -1);
         else if (--a->n_left == 0)
             complete(a);
     }
@@ -303,7 +347,7 @@ static void trace(const answer *a) {
         {"http.request.method", .text = fv_http_method(a->http)},
         {"http.route", .text = fv_http_path(a->http)},
         {"http.response.status_code", .number = fv_http_status(a->http)},
-        {"fovea.choices", .number = a->request.n},
+        {"fovea.choices", .number = a->n_choice},
         {"gen_ai.usage.input_tokens", .number = usage.n_prompt},
         {"gen_ai.usage.output_tokens", .number = usage.n_answer}};
     fv_span_end(&a->span, fv_clock_s(), -1, FV_SPAN_FIELDS(fields));
@@ -312,6 +356,7 @@ static void trace(const answer *a) {
 static void on_http_ended(fv_task *t) {
     answer *a = (answer *)t;
     trace(a);
+    fv_alive_leave(&a->alive);
     a->http = NULL;
     forget_message(a);
     cancel_calls(a);
@@ -330,7 +375,7 @@ static fv_status name_answer(answer *a) {
                               .id = a->id,
                               .model = "", /* Accepted names it */
                               .created = fv_log_time_ns() / 1000000000};
-    if (!a->request.seeded) a->request.message.sampling->seed = n[0] ^ n[1];
+    a->seed = a->request.seeded ? a->request.message.sampling->seed : n[0] ^ n[1];
     return FV_OK;
 }
 
@@ -338,7 +383,10 @@ static fv_status start_call(answer *a, int32_t index) {
     static const fv_rpc_events events = {.on_message = on_message, .on_end = on_call_end};
     choice *c = &a->choices[index];
     Fovea__Inference__V1__GenerateRequest *m = &a->request.message;
+    const int32_t n = a->request.n;
     *c = (choice){.answer = a, .index = index};
+    m->prompt = a->request.prompts[index / n];
+    m->sampling->seed = a->seed + (uint64_t)(index % n); /* each choice of a prompt has its own */
     /* The router shares the fleet by client address where there are no tenants and it trusts this
      * gateway. */
     const fv_rpc_metadata metadata[] = {{"x-forwarded-for", fv_http_client(a->http)},
@@ -362,7 +410,6 @@ static fv_status start_call(answer *a, int32_t index) {
     }
     c->lane->n_call++;
     a->n_call++;
-    m->sampling->seed++; /* each choice has its own */
     FV_TRY(fv_rpc_call_send_buffer(c->call, packed));
     fv_rpc_call_close_send(c->call);
     return FV_OK;
@@ -371,17 +418,27 @@ static fv_status start_call(answer *a, int32_t index) {
 /* Limits n: each choice is queued as a whole request of its own, images included, until it is
  * sent. */
 static fv_status check_copies(const answer *a) {
-    size_t bytes = protobuf_c_message_get_packed_size(&a->request.message.base);
-    if (bytes <= a->gateway->opt.bodies_max / (size_t)a->request.n) return FV_OK;
-    return FV_FAIL(FV_ENOMEM, "n = %d copies of a request of %zu bytes are too large; lower n",
-                   a->request.n, bytes);
+    const fv_api_request *q = &a->request;
+    Fovea__Inference__V1__GenerateRequest m = q->message;
+    size_t bytes = 0;
+    for (int32_t i = 0; i < q->n_prompt; i++) {
+        m.prompt = q->prompts[i];
+        bytes += protobuf_c_message_get_packed_size(&m.base) * (size_t)q->n;
+    }
+    if (bytes <= a->gateway->opt.bodies_max) return FV_OK;
+    return FV_FAIL(FV_ENOMEM,
+                   "%d prompts, %d answers to each, are %zu bytes of requests: too large; lower n",
+                   q->n_prompt, q->n, bytes);
 }
 
 static fv_status start_calls(answer *a) {
+    const int32_t n = a->request.n_prompt * a->request.n;
     FV_TRY(check_copies(a));
     FV_TRY(name_answer(a));
-    a->n_left = a->request.n;
-    for (int32_t i = 0; i < a->request.n; i++) FV_TRY(start_call(a, i));
+    a->choices = calloc((size_t)n, sizeof *a->choices);
+    if (!a->choices) return FV_FAIL(FV_ENOMEM, "out of memory for %d answers", n);
+    a->n_choice = a->n_left = n;
+    for (int32_t i = 0; i < n; i++) FV_TRY(start_call(a, i));
     return FV_OK;
 }
 
@@ -397,10 +454,10 @@ static fv_span begin_span(const fv_http_request *r, fv_api_kind kind) {
 
 /* Answers the HTTP request with the last error. `a` is freed when that ends. */
 static void refuse(answer *a, fv_status st, const char *param) {
-    fv_reply_last_error(a->http, st, param);
-    a->over = true;
+    char why[FV_SENTENCE_MAX];
+    fv_last_sentence(param, why);
+    fail(a, st, why, param, -1);
     forget_message(a);
-    cancel_calls(a);
 }
 
 static void begin_calls(answer *a) {
@@ -451,9 +508,8 @@ static void on_model(void *user, const fv_rpc_end *end, const fv_layout_config *
         begin_decoding(a, layout);
         return;
     }
-    fv_reply_error(a->http, end->status, fv_end_sentence(end), "", end->retry_ms);
+    fail(a, end->status, fv_end_sentence(end), "", end->retry_ms);
     forget_message(a);
-    cancel_calls(a);
 }
 
 /* Asks for the model first: it decides which frames are taken and whether they are sent as a
@@ -484,6 +540,7 @@ static void on_fetched(void *user, fv_status st, const uint8_t *bytes, size_t n)
 static void begin(void *user) {
     answer *a = user;
     a->span = begin_span(a->http, a->request.kind);
+    if (a->request.stream) fv_alive_join(a->gateway->alive, &a->alive, on_quiet);
     a->n_fetch = a->request.n_url;
     if (a->n_fetch == 0) begin_videos(a);
     for (int32_t i = 0; i < a->request.n_url; i++) {

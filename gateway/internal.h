@@ -5,16 +5,20 @@
  * is told when the request has ended or can be written to again. */
 #include <jansson.h>
 
+#include "gateway/access.h"
+#include "gateway/alive.h"
 #include "gateway/api/request.h"
 #include "gateway/caller.h"
 #include "gateway/fetch/fetch.h"
 #include "gateway/gateway.h"
+#include "gateway/ignored.h"
 #include "gateway/reading.h"
 
 typedef struct fv_task {
     void (*ended)(struct fv_task *t);    /* the HTTP request is gone */
     void (*writable)(struct fv_task *t); /* NULL: never streams */
     fv_reading *reading;                 /* reads the body; NULL: no body */
+    fv_access_facts facts;               /* for the access log */
 } fv_task;
 
 /* A router takes FV_CALLS_PER_CHANNEL calls on a connection; gRPC would queue more of them before
@@ -34,6 +38,8 @@ struct fv_gateway {
     int32_t n_task; /* not freed yet */
     int32_t n_decoding;
     fv_known_callers *callers;
+    fv_alive *alive;
+    fv_ignored *ignored;
     size_t bodies; /* bytes of the bodies of requests that are not sent yet */
     bool closing, http_closed;
     void (*closed)(void *user);
@@ -48,9 +54,10 @@ void fv_gateway_task_gone(fv_gateway *g);
 fv_status fv_gateway_fetch(fv_gateway *g, const char *url, fv_fetched done, void *user,
                            fv_fetch **out);
 
-/* Gives the header Authorization as metadata for the router; *n is 0 without it. Returns false,
- * with the request refused, where the header cannot be passed on. */
-bool fv_gateway_caller(fv_http_request *r, fv_rpc_metadata *out, int32_t *n);
+/* Gives the header Authorization as metadata for the router; *n is 0 without it, and where it is
+ * for the gateway's own keys. Returns false, with the request refused, where the header cannot be
+ * passed on. */
+bool fv_gateway_caller(const fv_gateway *g, fv_http_request *r, fv_rpc_metadata *out, int32_t *n);
 
 /* reply.c. Takes the JSON; NULL answers 500. */
 void fv_reply_json(fv_http_request *r, unsigned status, json_t *json);
@@ -60,12 +67,16 @@ const char *fv_end_sentence(const fv_rpc_end *end);
 void fv_reply_error(fv_http_request *r, fv_status st, const char *sentence, const char *param,
                     int64_t retry_ms);
 void fv_reply_last_error(fv_http_request *r, fv_status st, const char *param);
+/* The last error, with the field to blame in front of it. */
+enum { FV_SENTENCE_MAX = 1024 };
+void fv_last_sentence(const char *param, char out[FV_SENTENCE_MAX]);
 
 /* generate.c, ask.c: begin a task for the request, or refuse it. */
 void fv_generate(fv_gateway *g, fv_http_request *r, fv_api_kind kind);
 void fv_show_tokens(fv_gateway *g, fv_http_request *r);
 void fv_show_text(fv_gateway *g, fv_http_request *r);
 void fv_list_models(fv_gateway *g, fv_http_request *r);
+void fv_show_served(fv_gateway *g, fv_http_request *r); /* a model of the list, FV_MODEL_PATH ID */
 void fv_show_model(fv_gateway *g, fv_http_request *r);
 void fv_show_fleet(fv_gateway *g, fv_http_request *r);
 void fv_show_layout(fv_gateway *g, fv_http_request *r);
@@ -75,8 +86,16 @@ void fv_show_health(fv_gateway *g, fv_http_request *r);
 bool fv_is_page(const char *path);
 void fv_show_page(fv_gateway *g, fv_http_request *r); /* for a path that fv_is_page accepts */
 
+/* about.c: answers without the router. */
+void fv_show_version(fv_gateway *g, fv_http_request *r);
+void fv_show_metrics(fv_gateway *g, fv_http_request *r);
+void fv_show_openapi(fv_gateway *g, fv_http_request *r);
+
 /* routes.c */
+#define FV_MODEL_PATH "/v1/models/"
 void fv_route(fv_gateway *g, fv_http_request *r);
 void fv_record_request(const fv_http_request *r); /* metrics of a request that has ended */
+/* Gives OpenAPI's "paths": an object for each path, with what `operation` gives for each method. */
+json_t *fv_route_paths(json_t *(*operation)(const char *method, const char *path));
 
 #endif

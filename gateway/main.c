@@ -17,6 +17,7 @@ typedef struct program {
     fv_gateway *gateway;
     fv_tls *router_tls; /* NULL: plain text */
     fv_trusted *trusted;
+    fv_keys *keys; /* NULL: none */
 } program;
 
 /* Leaves a quarter of the file limit for the router, images, videos and the daemon itself. */
@@ -54,6 +55,16 @@ static fv_status open_router_tls(const fv_options *o, fv_tls **out) {
     return fv_tls_open(&files, out);
 }
 
+/* Only hashes of the keys stay. To be called before other threads start. */
+static fv_status take_keys(const fv_options *o, fv_keys **out) {
+    const char *const *keys;
+    int n = fv_options_list(o, "api-key", &keys);
+    if (n == 0) return FV_OK;
+    FV_TRY(fv_keys_open(keys, n, out));
+    fv_options_wipe(o, "api-key");
+    return FV_OK;
+}
+
 static void on_closed(void *user) { fv_daemon_end(((program *)user)->daemon); }
 
 static void drain(void *user) { fv_gateway_leave(((program *)user)->gateway); }
@@ -89,7 +100,12 @@ static fv_status run(const fv_options *o) {
                        "and change what goes over it: give --tls-cert and --tls-key, or --insecure "
                        "where something else protects it",
                        listen);
-    fv_status st = open_router_tls(o, &p.router_tls);
+    fv_access_form access;
+    FV_TRY(fv_access_form_parse(fv_options_string(o, "access-log"), &access));
+    fv_status st = take_keys(o, &p.keys);
+    if (st == FV_OK) st = open_router_tls(o, &p.router_tls);
+    /* GET /metrics has them also without --metrics, for which the daemon opens them. */
+    if (st == FV_OK && !fv_options_given(o, "metrics")) st = fv_metrics_open(FV_DAEMON_GATEWAY);
     if (st == FV_OK) st = open_trusted(o, &p.trusted);
     if (st == FV_OK) st = fv_daemon_open(o, &hooks, &p.daemon);
     if (st != FV_OK) goto out;
@@ -107,6 +123,10 @@ static fv_status run(const fv_options *o) {
         .read_ms = (int32_t)fv_options_int(o, "read-ms"),
         .write_ms = (int32_t)fv_options_int(o, "write-ms"),
         .deadline_ms = fv_options_int(o, "deadline-ms"),
+        .keep_alive_ms = (int32_t)fv_options_int(o, "keep-alive-ms"),
+        .strict_fields = fv_options_flag(o, "strict-fields"),
+        .access = access,
+        .keys = p.keys,
         .image_bytes = (size_t)fv_options_int(o, "image-bytes"),
         .image_ms = fv_options_int(o, "image-ms"),
         .image_ca = fv_options_string(o, "image-ca")};
@@ -128,6 +148,7 @@ out:
     fv_daemon_close(p.daemon);
     fv_tls_close(p.router_tls);
     fv_trusted_close(p.trusted);
+    fv_keys_close(p.keys);
     return st;
 }
 

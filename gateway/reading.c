@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 
+#include "common/clock.h"
 #include "gateway/internal.h"
 
 enum { FULL_RETRY_MS = 1000 };
@@ -42,6 +43,8 @@ void fv_reading_complete(fv_reading *r) {
         return;
     }
     close_reader(r);
+    fv_ignored_note(r->gateway->ignored, *r->tenant ? r->tenant : fv_http_client(r->http),
+                    r->request, fv_clock_s());
     r->done(r->user);
 }
 
@@ -67,7 +70,8 @@ static void on_piece(void *user, fv_http_request *http, const char *bytes, size_
 static fv_status open_reader(fv_reading *r) {
     const fv_api_reader_options opt = {.kind = r->kind,
                                        .policy = fv_http_header(r->http, "x-fovea-policy"),
-                                       .json_max = r->gateway->opt.json_max};
+                                       .json_max = r->gateway->opt.json_max,
+                                       .strict = r->gateway->opt.strict_fields};
     FV_TRY(fv_held_open(&r->held));
     return fv_api_reader_open(&opt, &r->held->arena, r->request, &r->reader);
 }
@@ -84,9 +88,16 @@ static void read_body(fv_reading *r) {
 
 /* ---- the caller -------------------------------------------------------------------------- */
 
-static void on_caller(void *user, const fv_rpc_end *end) {
+static void note_tenant(fv_reading *r, const char *tenant) {
+    fv_task *t = fv_http_user(r->http);
+    snprintf(r->tenant, sizeof r->tenant, "%s", tenant);
+    snprintf(t->facts.tenant, sizeof t->facts.tenant, "%s", tenant);
+}
+
+static void on_caller(void *user, const fv_rpc_end *end, const char *tenant) {
     fv_reading *r = user;
     if (end->status == FV_OK) {
+        note_tenant(r, tenant);
         fv_caller_question_free(r->question);
         r->question = NULL;
         read_body(r);
@@ -104,11 +115,14 @@ void fv_reading_begin(fv_reading *r, fv_gateway *g, fv_http_request *http, fv_ap
                       fv_api_request *request, void (*done)(void *user), void *user) {
     *r = (fv_reading){
         .gateway = g, .http = http, .kind = kind, .request = request, .done = done, .user = user};
-    if (!fv_gateway_caller(http, &r->caller, &r->n_caller)) return;
+    char tenant[FV_TENANT_NAME_MAX + 1] = "";
+    if (!fv_gateway_caller(g, http, &r->caller, &r->n_caller)) return;
     fv_status st = fv_caller_ask(g, method_of(kind), fv_http_client(http), &r->caller, r->n_caller,
-                                 on_caller, r, &r->question);
-    if (st != FV_OK)
+                                 on_caller, r, tenant, &r->question);
+    if (st != FV_OK) {
         refuse(r, st);
-    else if (!r->question)
+    } else if (!r->question) {
+        note_tenant(r, tenant);
         read_body(r);
+    }
 }

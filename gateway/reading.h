@@ -16,6 +16,7 @@ typedef struct fv_reading {
     fv_rpc_metadata
         caller; /* [n_caller] the header Authorization; borrowed from the HTTP request */
     int32_t n_caller;
+    char tenant[FV_TENANT_NAME_MAX + 1]; /* the caller's, once known; "": none */
     /* private */
     fv_gateway *gateway;
     fv_http_request *http;

@@ -31,14 +31,19 @@ void fv_reply_error(fv_http_request *r, fv_status st, const char *sentence, cons
     snprintf(seconds, sizeof seconds, "%lld", (long long)((retry_ms + 999) / 1000));
     if (retry_ms >= 0) fv_http_add(r, "Retry-After", seconds);
     if (st == FV_EAUTH) fv_http_add(r, "WWW-Authenticate", "Bearer");
+    fv_http_set_error(r, sentence);
     fv_reply_json(r, fv_api_http_status(st), fv_api_error(st, sentence, param));
 }
 
-void fv_reply_last_error(fv_http_request *r, fv_status st, const char *param) {
-    char why[1024];
+void fv_last_sentence(const char *param, char out[FV_SENTENCE_MAX]) {
     size_t n = strlen(param);
     bool said = strncmp(fv_last_error(), param, n) == 0 && fv_last_error()[n] == ':';
-    snprintf(why, sizeof why, "%s%s%s", said ? "" : param, said || n == 0 ? "" : ": ",
+    snprintf(out, FV_SENTENCE_MAX, "%s%s%s", said ? "" : param, said || n == 0 ? "" : ": ",
              fv_last_error());
+}
+
+void fv_reply_last_error(fv_http_request *r, fv_status st, const char *param) {
+    char why[FV_SENTENCE_MAX];
+    fv_last_sentence(param, why);
     fv_reply_error(r, st, why, param, -1);
 }

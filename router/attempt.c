@@ -239,6 +239,8 @@ static fv_status on_begun(fv_attempt *a, grpc_byte_buffer *message) {
     FV_TRY(fv_rpc_unpack(&fovea__handoff__v1__prefill_event__descriptor, message, &a->arena, &m));
     const Fovea__Handoff__V1__Begun *b = ((const prefill_event *)m)->begun;
     a->ticket = b->ticket;
+    a->n_prompt = b->n_prompt;
+    a->n_prompt = b->n_prompt;
     fv_reservation_resize(&a->d, b->bytes_bound);
     /* The worker sends Begun after it has decoded the images. */
     fv_reservation_images_decoded(&a->p);

@@ -33,6 +33,7 @@ typedef struct fv_attempt {
     uint32_t n_replay;                         /* tokens that the client had before this attempt */
     fv_arena arena;                            /* owns the workers' messages that are kept */
     const fv_ticket_message *ticket;           /* from Begun */
+    uint32_t n_prompt;                         /* tokens of the prompt, from Begun */
     bool first_done;                           /* FirstToken has come, or is not expected */
     bool had_ended;                            /* the answer had ended before this attempt */
     Fovea__Inference__V1__FinishReason finish; /* set: the answer ended with or before FirstToken */

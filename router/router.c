@@ -99,6 +99,7 @@ static fv_status on_check_caller(fv_rpc_call *c, grpc_byte_buffer *message) {
         check_method(r, c, tenant, ((const Fovea__Inference__V1__CheckCallerRequest *)m)->method));
     Fovea__Inference__V1__CheckCallerReply reply = FOVEA__INFERENCE__V1__CHECK_CALLER_REPLY__INIT;
     reply.valid_ms = (uint32_t)(fmin(1e3 * valid_s, CALLER_VALID_MS));
+    reply.tenant = tenant->name;
     FV_TRY(fv_rpc_call_send(c, &reply.base));
     fv_rpc_call_finish(c, FV_OK);
     return FV_OK;

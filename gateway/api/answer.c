@@ -166,7 +166,7 @@ static fv_status join(fv_api_kind kind, const char *head, char *const *texts,
 
 fv_status fv_api_whole(const fv_api_names *names, const fv_api_choice *choices, int32_t n,
                        const fv_api_usage *usage, char **out, size_t *n_out) {
-    char *texts[FV_API_CHOICES_MAX] = {NULL}, *head = NULL;
+    char *texts[FV_API_ANSWERS_MAX] = {NULL}, *head = NULL;
     json_t *o = envelope(names, names->kind == FV_API_CHAT ? "chat.completion" : "text_completion");
     json_object_del(o, "choices"); /* join writes them */
     json_object_set_new(o, "usage", usage_json(usage));

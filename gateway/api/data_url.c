@@ -52,12 +52,12 @@ static fv_status decode(fv_data_url *u, const char *text, size_t n) {
     size_t more;
     FV_TRY(fv_grow(&u->data, &u->cap, u->n + FV_BASE64_BYTES(n), 1));
     FV_TRY(fv_base64_feed(&u->base64, text, n, u->data + u->n, &more));
-    if (!u->discards) u->n += more;
+    u->n += more;
     return FV_OK;
 }
 
-void fv_data_url_begin(fv_data_url *u, bool video, bool discards) {
-    *u = (fv_data_url){.video = video, .discards = discards};
+void fv_data_url_begin(fv_data_url *u, bool video) {
+    *u = (fv_data_url){.video = video};
     fv_base64_begin(&u->base64, FV_BASE64);
 }
 
@@ -77,11 +77,6 @@ fv_status fv_data_url_end(fv_data_url *u, ProtobufCBinaryData *out) {
     size_t n;
     if (!u->decodes) FV_TRY(check_head(u, true));
     FV_TRY(fv_base64_end(&u->base64, last, &n));
-    if (u->discards) {
-        fv_data_url_drop(u);
-        *out = (ProtobufCBinaryData){0};
-        return FV_OK;
-    }
     FV_TRY(fv_grow(&u->data, &u->cap, u->n + n, 1));
     memcpy(u->data + u->n, last, n);
     u->n += n;

@@ -10,7 +10,7 @@ enum { FV_DATA_URL_HEAD_MAX = 256 }; /* characters up to the comma */
 
 typedef struct fv_data_url {
     /* private */
-    bool video, discards, decodes;
+    bool video, decodes;
     char head[FV_DATA_URL_HEAD_MAX];
     size_t n_head;
     fv_base64_reader base64;
@@ -18,16 +18,15 @@ typedef struct fv_data_url {
     size_t n, cap;
 } fv_data_url;
 
-/* Begins a URL; fv_data_url_drop it. `video`: expect a video, else an image; a GIF may be either.
- * `discards`: check the URL but do not keep its bytes. */
-void fv_data_url_begin(fv_data_url *u, bool video, bool discards);
+/* Begins a URL; fv_data_url_drop it. `video`: expect a video, else an image; a GIF may be either. */
+void fv_data_url_begin(fv_data_url *u, bool video);
 void fv_data_url_drop(fv_data_url *u); /* {0} is fine */
 
 /* Reads the next n characters. FV_EINVAL: another scheme, a type that is no image (or video), or
  * not base64. The exact type is not checked: decoders detect it. */
 fv_status fv_data_url_feed(fv_data_url *u, const char *text, size_t n);
 
-/* Ends the URL. Gives out->data (free it); NULL where the bytes are discarded. */
+/* Ends the URL. Gives out->data (free it). */
 fv_status fv_data_url_end(fv_data_url *u, ProtobufCBinaryData *out);
 
 #endif

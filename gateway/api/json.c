@@ -4,7 +4,6 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,6 +31,11 @@ enum state {
 
 enum number_state { MINUS, ZERO, WHOLE, POINT, FRACTION, EXPONENT, EXPONENT_SIGN, EXPONENT_DIGITS };
 
+static fv_status refuse_with(const fv_json *j, fv_status st, const char *why) {
+    return FV_FAIL(st, "line %" PRIu32 ", column %" PRIu64 ": %s", j->line,
+                   j->n_read - j->line_at + 1, why);
+}
+
 __attribute__((format(printf, 2, 3))) static fv_status refuse(const fv_json *j, const char *fmt,
                                                               ...) {
     char why[160];
@@ -39,8 +43,14 @@ __attribute__((format(printf, 2, 3))) static fv_status refuse(const fv_json *j, 
     va_start(ap, fmt);
     vsnprintf(why, sizeof why, fmt, ap);
     va_end(ap);
-    return FV_FAIL(FV_EDATA, "line %" PRIu32 ", column %" PRIu64 ": %s", j->line,
-                   j->n_read - j->line_at + 1, why);
+    return refuse_with(j, FV_EDATA, why);
+}
+
+/* The text may be JSON, but it is beyond a limit. */
+static fv_status refuse_limit(const fv_json *j, int32_t limit, const char *of_what) {
+    char why[160];
+    snprintf(why, sizeof why, "more than %" PRId32 " %s", limit, of_what);
+    return refuse_with(j, FV_EINVAL, why);
 }
 
 static fv_status emit(fv_json *j, fv_json_type type) {
@@ -90,7 +100,7 @@ static fv_status enlarge_table(fv_json *j) {
 static fv_status add_key(fv_json *j) {
     uint64_t hash = finish_hash(j);
     if (j->n_key == FV_JSON_KEYS_MAX)
-        return refuse(j, "more than %d keys in objects that are open", FV_JSON_KEYS_MAX);
+        return refuse_limit(j, FV_JSON_KEYS_MAX, "keys in objects that are open");
     if (2 * (j->n_key + 1) > j->n_slot) FV_TRY(enlarge_table(j));
     FV_TRY(fv_grow(&j->keys, &j->cap_key, j->n_key + 1, sizeof *j->keys));
     uint64_t *slot = slot_of(j, hash);
@@ -151,7 +161,7 @@ static fv_status begin_literal(fv_json *j, const char *literal) {
 
 static fv_status begin_value(fv_json *j, char c) {
     if (j->depth == FV_JSON_DEPTH_MAX)
-        return refuse(j, "more than %d values inside of each other", FV_JSON_DEPTH_MAX);
+        return refuse_limit(j, FV_JSON_DEPTH_MAX, "values inside of each other");
     if (c == '{' || c == '[') return open(j, c == '{');
     if (j->depth == 0) return refuse(j, "{ or [ expected");
     switch (c) {
@@ -241,16 +251,11 @@ static fv_status end_number(fv_json *j) {
     case ZERO:
     case WHOLE: e.integer = strtoll(j->number, NULL, 10); break;
     case FRACTION:
-    case EXPONENT_DIGITS:
-        e.type = FV_JSON_REAL;
-        e.real = strtod(j->number, NULL);
-        if (isfinite(e.real)) errno = 0; /* underflow to 0 or a subnormal is fine */
-        break;
+    case EXPONENT_DIGITS: e.type = FV_JSON_REAL; break;
     default: return refuse(j, "a number ends after '%.20s'", j->number);
     }
-    if (errno)
-        return refuse(j, "the number %.20s%s is out of range", j->number,
-                      j->n_number > 20 ? "..." : "");
+    if (errno) e.type = FV_JSON_REAL;
+    if (e.type == FV_JSON_REAL) e.real = strtod(j->number, NULL);
     j->state = AFTER;
     return j->on_event(j->user, &e);
 }
@@ -260,7 +265,7 @@ static fv_status in_number(fv_json *j, char c, bool *taken) {
     *taken = continues(j, c);
     if (!*taken) return end_number(j);
     if (j->n_number == FV_JSON_NUMBER_MAX)
-        return refuse(j, "a number of more than %d characters", FV_JSON_NUMBER_MAX);
+        return refuse_limit(j, FV_JSON_NUMBER_MAX, "characters of a number");
     j->number[j->n_number++] = c;
     return FV_OK;
 }
@@ -344,7 +349,6 @@ static fv_status add_character(fv_json *j, uint32_t c) {
     char text[4];
     size_t n = 0;
     j->state = STRING;
-    if (c == 0) return refuse(j, "\\u0000 in a string is not supported");
     if (c < 0x80) {
         text[n++] = (char)c;
     } else {

@@ -5,9 +5,10 @@
  *
  *     {"a": [1, "xy"]}  ->  OBJECT, KEY a, ARRAY, INTEGER 1, STRING xy, ARRAY_END, OBJECT_END
  *
- * The text is one object or array as RFC 8259 defines it, in valid UTF-8, without U+0000 in a
- * string and without the same key twice in an object; it accepts what jansson accepts with
- * JSON_REJECT_DUPLICATES (tests/fuzz/fuzz_json.c), except for the limits of keys and numbers below.
+ * The text is one object or array as RFC 8259 defines it, in valid UTF-8, without the same key
+ * twice in an object; it accepts what jansson accepts with JSON_REJECT_DUPLICATES and
+ * JSON_ALLOW_NUL (tests/fuzz/fuzz_json.c), except for the limits of keys and numbers below, and
+ * numbers of any size.
  * Time is linear in the text; memory is eight bytes for each key of the objects that are open, and
  * a constant. One thread at a time. */
 #include <stdbool.h>
@@ -39,12 +40,12 @@ typedef struct fv_json_event {
     fv_json_type type;
     /* The next n bytes of a KEY or STRING, unescaped, not terminated, borrowed for the call. A
      * piece may end inside a character. `more`: another piece follows; the last one may be
-     * empty. */
+     * empty. U+0000, which only an escape can write, is a piece of its own. */
     const char *text;
     size_t n;
     bool more;
     int64_t integer;
-    double real;
+    double real; /* of a REAL, and of an integer beyond 64 bits, which is a REAL; may be infinite */
 } fv_json_event;
 
 typedef struct fv_json {
@@ -75,8 +76,9 @@ fv_status fv_json_init(fv_json *j, fv_status (*on_event)(void *user, const fv_js
                        void *user);
 void fv_json_fini(fv_json *j); /* {0} is fine */
 
-/* Reads the next n bytes. FV_EDATA: not JSON; fv_last_error says where and why. FV_ENOMEM, or a
- * failure of on_event. Nothing may be fed after a failure. */
+/* Reads the next n bytes. FV_EDATA: not JSON, FV_EINVAL: beyond one of the limits above;
+ * fv_last_error says where and why. FV_ENOMEM, or a failure of on_event. Nothing may be fed after a
+ * failure. */
 fv_status fv_json_feed(fv_json *j, const char *text, size_t n);
 
 /* Ends the text. FV_EDATA: it is incomplete. */

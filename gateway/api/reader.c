@@ -39,30 +39,59 @@ static void name_member(fv_api_reader *r) {
 
 /* ---- values ------------------------------------------------------------------------------ */
 
+/* Prints a value as an error shows it. */
+static const char *show(const fv_json_event *e, char out[48]) {
+    switch (e->type) {
+    case FV_JSON_INTEGER: snprintf(out, 48, "%" PRId64, e->integer); break;
+    case FV_JSON_REAL: snprintf(out, 48, "%.17g", e->real); break;
+    case FV_JSON_STRING:
+        snprintf(out, 48, "the string \"%.*s\"", e->n < 24 ? (int)e->n : 24, e->text);
+        break;
+    case FV_JSON_OBJECT: return "an object";
+    case FV_JSON_ARRAY: return "a list";
+    case FV_JSON_NULL: return "null";
+    default: return e->type == FV_JSON_TRUE ? "true" : "false";
+    }
+    return out;
+}
+
 fv_status fv_api_text(fv_api_reader *r, const fv_json_event *e, char **out) {
-    if (e->type != FV_JSON_STRING) return FV_FAIL(FV_EINVAL, "it must be a string");
+    char value[48];
+    if (e->type != FV_JSON_STRING)
+        return FV_FAIL(FV_EINVAL, "it must be a string, not %s", show(e, value));
     return fv_arena_strndup(r->arena, e->text, e->n, out);
 }
 
 fv_status fv_api_number(const fv_json_event *e, double *out) {
-    const double x = e->type == FV_JSON_INTEGER ? (double)e->integer
-                     : e->type == FV_JSON_REAL  ? e->real
-                                                : NAN;
-    if (!isfinite((float)x)) return FV_FAIL(FV_EINVAL, "it must be a number");
+    char value[48];
+    const bool whole = e->type == FV_JSON_INTEGER;
+    if (!whole && e->type != FV_JSON_REAL)
+        return FV_FAIL(FV_EINVAL, "it must be a number, not %s", show(e, value));
+    const double x = whole ? (double)e->integer : e->real;
+    if (!isfinite((float)x))
+        return FV_FAIL(FV_EINVAL, "the number is out of range: at most 3.4e38 in size");
     *out = x;
     return FV_OK;
 }
 
+/* JSON has one kind of number: 16.0 is an integer, and so is 1e3. Reals beyond 2^63 fit in no
+ * int64_t. */
 fv_status fv_api_integer(const fv_json_event *e, int64_t min, int64_t max, int64_t *out) {
-    if (e->type != FV_JSON_INTEGER || e->integer < min || e->integer > max)
-        return FV_FAIL(FV_EINVAL, "it must be an integer, %" PRId64 " to %" PRId64, min, max);
-    *out = e->integer;
+    char value[48];
+    const bool whole =
+        e->type == FV_JSON_REAL && fabs(e->real) < 0x1p63 && e->real == trunc(e->real);
+    const int64_t x = e->type == FV_JSON_INTEGER ? e->integer : whole ? (int64_t)e->real : 0;
+    if ((e->type != FV_JSON_INTEGER && !whole) || x < min || x > max)
+        return FV_FAIL(FV_EINVAL, "it must be an integer, %" PRId64 " to %" PRId64 ", not %s", min,
+                       max, show(e, value));
+    *out = x;
     return FV_OK;
 }
 
 fv_status fv_api_bool(const fv_json_event *e, bool *out) {
+    char value[48];
     if (e->type != FV_JSON_TRUE && e->type != FV_JSON_FALSE)
-        return FV_FAIL(FV_EINVAL, "it must be true or false");
+        return FV_FAIL(FV_EINVAL, "it must be true or false, not %s", show(e, value));
     *out = e->type == FV_JSON_TRUE;
     return FV_OK;
 }
@@ -101,6 +130,17 @@ fv_status fv_api_skip(fv_api_reader *r, const fv_json_event *e) {
     return FV_OK;
 }
 
+fv_status fv_api_ignore(fv_api_reader *r, const fv_json_event *e) {
+    fv_api_request *q = r->out;
+    char *path;
+    if (r->opt.strict) return FV_FAIL(FV_EINVAL, "this field is not supported (--strict-fields)");
+    if (q->n_ignored < FV_API_IGNORED_MAX) {
+        FV_TRY(fv_arena_strndup(r->arena, r->param, strlen(r->param), &path));
+        q->ignored[q->n_ignored++] = path;
+    }
+    return fv_api_skip(r, e);
+}
+
 static void end_value(fv_api_reader *r) {
     r->param[top(r)->path] = '\0';
     r->n_key = 0;
@@ -134,8 +174,16 @@ static fv_status on_skipped(fv_api_reader *r, const fv_json_event *e) {
 
 /* ---- strings ----------------------------------------------------------------------------- */
 
+/* Texts end with a NUL here, so they cannot have one within. Only an escape can write it, and it
+ * comes in a piece of its own. */
+static fv_status check_nul(const fv_json_event *e, const char *where) {
+    if (e->n != 1 || e->text[0] != '\0') return FV_OK;
+    return FV_FAIL(FV_EINVAL, "\\u0000 in %s is not supported", where);
+}
+
 /* An empty key becomes '"', a name that no field has: n_key 0 would mean an array. */
 static fv_status on_key(fv_api_reader *r, const fv_json_event *e) {
+    FV_TRY(check_nul(e, "a key"));
     if (!r->in_string) r->n_key = 0;
     r->in_string = e->more;
     const size_t room = FV_API_KEY_MAX - r->n_key, n = e->n < room ? e->n : room;
@@ -162,7 +210,10 @@ static fv_status on_piece(fv_api_reader *r, const fv_json_event *e) {
 }
 
 static fv_status on_string(fv_api_reader *r, const fv_json_event *e) {
+    const fv_status st = check_nul(e, "a string");
     if (!r->in_string) r->n_text = 0;
+    if (st != FV_OK && !(comes_in_pieces(r) && r->in_string)) name_member(r);
+    if (st != FV_OK) return st;
     if (comes_in_pieces(r)) return on_piece(r, e);
     r->in_string = e->more;
     FV_TRY(fv_api_keep(r, e->text, e->n, SIZE_MAX)); /* json_max bounds it */

@@ -65,7 +65,8 @@ struct fv_api_reader {
     const char *policy_from; /* where the policy was given; NULL: not yet */
     const char *policy;
     uint64_t given; /* a bit for each field of the body that was given and not null */
-    bool truth;     /* set by a shape's members for its `end` */
+    bool truth;     /* of a shape's members, for those after them and its `end` */
+    int32_t n_id;   /* token ids of all prompts */
     /* messages */
     Fovea__Inference__V1__Turn *turn;
     Fovea__Inference__V1__Part *part;
@@ -79,6 +80,10 @@ struct fv_api_reader {
 fv_status fv_api_enter(fv_api_reader *r, const fv_api_shape *shape);
 /* Called in `member`: skips the value, whatever it is. */
 fv_status fv_api_skip(fv_api_reader *r, const fv_json_event *e);
+
+/* Called in `member`: skips a value that has no effect, and lists its path in out->ignored;
+ * FV_EINVAL where opt.strict. */
+fv_status fv_api_ignore(fv_api_reader *r, const fv_json_event *e);
 
 /* Appends a key to the path, for an error: ".key", or "key" at the front. */
 void fv_api_name(fv_api_reader *r, const char *key);
@@ -99,6 +104,12 @@ fv_status fv_api_text(fv_api_reader *r, const fv_json_event *e, char **out); /* 
 fv_status fv_api_number(const fv_json_event *e, double *out);                /* finite as a float */
 fv_status fv_api_integer(const fv_json_event *e, int64_t min, int64_t max, int64_t *out);
 fv_status fv_api_bool(const fv_json_event *e, bool *out);
+
+/* unsupported.c: _unsupported reads a field that is in no table of the caller's: refuses it where
+ * it asks for what does not exist here, and ignores it otherwise. _nothing accepts only values that
+ * ask for nothing: false, "none", an empty text or list. */
+fv_status fv_api_unsupported(fv_api_reader *r, const char *key, const fv_json_event *e);
+fv_status fv_api_nothing(fv_api_reader *r, const fv_json_event *e);
 
 /* messages.c: reads the field "messages". */
 fv_status fv_api_messages(fv_api_reader *r, const fv_json_event *e);

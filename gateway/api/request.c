@@ -30,7 +30,8 @@ static fv_status read_model(fv_api_reader *r, const fv_json_event *e) {
     char *name;
     FV_TRY(fv_api_text(r, e, &name));
     if (strlen(name) > MODEL_MAX + FV_POLICY_TEXT_MAX)
-        return FV_FAIL(FV_EINVAL, "the model name is too long");
+        return FV_FAIL(FV_EINVAL, "a name of %zu bytes: at most %d, the policy included",
+                       strlen(name), MODEL_MAX + FV_POLICY_TEXT_MAX);
     char *policy = r->out->kind == FV_API_IDS ? NULL : strchr(name, '@');
     r->out->message.model = name;
     if (!policy) return FV_OK;
@@ -44,22 +45,26 @@ static fv_status read_policy(fv_api_reader *r, const fv_json_event *e) {
     return set_policy(r, text, "the body");
 }
 
-/* ---- prompt ----------------------------------------------------------------------------- */
+/* ---- prompts ---------------------------------------------------------------------------- */
 
-static fv_status begin_ids(fv_api_reader *r) {
-    prompt_message *p = r->out->message.prompt;
-    p->form_case = FOVEA__INFERENCE__V1__PROMPT__FORM_IDS;
-    FV_TRY(FV_ARENA_NEW(r->arena, 1, p->ids));
-    fovea__inference__v1__token_ids__init(p->ids);
+static fv_status new_prompt(fv_api_reader *r, prompt_message **out) {
+    fv_api_request *q = r->out;
+    if (q->n_prompt == FV_API_ANSWERS_MAX)
+        return FV_FAIL(FV_EINVAL, "more than %d prompts", FV_API_ANSWERS_MAX);
+    FV_TRY(fv_api_room(r->arena, &q->prompts, (size_t)q->n_prompt, sizeof *q->prompts));
+    FV_TRY(FV_ARENA_NEW(r->arena, 1, *out));
+    fovea__inference__v1__prompt__init(*out);
+    q->prompts[q->n_prompt++] = *out;
+    q->message.prompt = q->prompts[0];
     return FV_OK;
 }
 
 static fv_status add_id(fv_api_reader *r, const char *key, const fv_json_event *e) {
-    Fovea__Inference__V1__TokenIds *ids = r->out->message.prompt->ids;
+    Fovea__Inference__V1__TokenIds *ids = r->out->prompts[r->out->n_prompt - 1]->ids;
     int64_t id;
     (void)key;
     FV_TRY(fv_api_integer(e, 0, INT32_MAX, &id));
-    if (ids->n_id == FV_API_IDS_MAX)
+    if (r->n_id++ == FV_API_IDS_MAX)
         return FV_FAIL(FV_EINVAL, "more than %d token ids", FV_API_IDS_MAX);
     FV_TRY(fv_api_room(r->arena, &ids->id, ids->n_id, sizeof *ids->id));
     ids->id[ids->n_id++] = (uint32_t)id;
@@ -68,50 +73,48 @@ static fv_status add_id(fv_api_reader *r, const char *key, const fv_json_event *
 
 static const fv_api_shape ids = {.member = add_id};
 
-static fv_status set_text(fv_api_reader *r, const fv_json_event *e) {
-    prompt_message *p = r->out->message.prompt;
+static fv_status new_ids(fv_api_reader *r) {
+    prompt_message *p;
+    FV_TRY(new_prompt(r, &p));
+    p->form_case = FOVEA__INFERENCE__V1__PROMPT__FORM_IDS;
+    FV_TRY(FV_ARENA_NEW(r->arena, 1, p->ids));
+    fovea__inference__v1__token_ids__init(p->ids);
+    return FV_OK;
+}
+
+static fv_status add_text(fv_api_reader *r, const fv_json_event *e) {
+    prompt_message *p;
+    FV_TRY(new_prompt(r, &p));
     p->form_case = FOVEA__INFERENCE__V1__PROMPT__FORM_TEXT;
     return fv_api_text(r, e, &p->text);
 }
 
-static fv_status refuse_prompts(fv_api_reader *r) {
-    fv_api_unnumber(r);
-    return FV_FAIL(FV_EINVAL, "only one prompt per request is supported");
-}
-
-/* Reads an element of the list: the first one decides whether it is a list of ids or of one
- * prompt. */
+/* Reads an element of the list. If the first one is a number, the list is the ids of one prompt;
+ * otherwise each element is a prompt: a text, or a list of ids. */
 static fv_status add_prompt(fv_api_reader *r, const char *key, const fv_json_event *e) {
     const bool first = fv_api_top(r)->n == 0;
-    if (first && e->type == FV_JSON_INTEGER) FV_TRY(begin_ids(r));
-    if (r->out->message.prompt->form_case == FOVEA__INFERENCE__V1__PROMPT__FORM_IDS &&
-        (!first || e->type == FV_JSON_INTEGER))
-        return add_id(r, key, e);
-    if (!first) return refuse_prompts(r);
-    fv_api_unnumber(r);
-    if (e->type != FV_JSON_ARRAY) return set_text(r, e);
-    FV_TRY(begin_ids(r));
+    if (first) r->truth = e->type == FV_JSON_INTEGER || e->type == FV_JSON_REAL;
+    if (first && r->truth) FV_TRY(new_ids(r));
+    if (r->truth) return add_id(r, key, e);
+    if (e->type != FV_JSON_ARRAY) return add_text(r, e);
+    FV_TRY(new_ids(r));
     return fv_api_enter(r, &ids);
 }
 
 static fv_status end_prompts(fv_api_reader *r) {
-    return fv_api_top(r)->n ? FV_OK : refuse_prompts(r);
+    return fv_api_top(r)->n ? FV_OK : FV_FAIL(FV_EINVAL, "the list of prompts is empty");
 }
 
 static const fv_api_shape prompts = {.member = add_prompt, .end = end_prompts};
 
-/* Reads a text, a list of ids, or a list of one of these. */
+/* Reads a text, a list of ids, or a list of texts and lists of ids. */
 static fv_status read_prompt(fv_api_reader *r, const fv_json_event *e) {
-    FV_TRY(FV_ARENA_NEW(r->arena, 1, r->out->message.prompt));
-    fovea__inference__v1__prompt__init(r->out->message.prompt);
-    return e->type == FV_JSON_ARRAY ? fv_api_enter(r, &prompts) : set_text(r, e);
+    return e->type == FV_JSON_ARRAY ? fv_api_enter(r, &prompts) : add_text(r, e);
 }
 
 static fv_status read_tokens(fv_api_reader *r, const fv_json_event *e) {
     if (e->type != FV_JSON_ARRAY) return FV_FAIL(FV_EINVAL, "it must be a list of ids");
-    FV_TRY(FV_ARENA_NEW(r->arena, 1, r->out->message.prompt));
-    fovea__inference__v1__prompt__init(r->out->message.prompt);
-    FV_TRY(begin_ids(r));
+    FV_TRY(new_ids(r));
     return fv_api_enter(r, &ids);
 }
 
@@ -187,8 +190,10 @@ static fv_status read_bias(fv_api_reader *r, const fv_json_event *e) {
 }
 
 static fv_status read_stream_option(fv_api_reader *r, const char *key, const fv_json_event *e) {
-    if (strcmp(key, "include_usage") != 0) return FV_FAIL(FV_EINVAL, "this field is not supported");
-    return fv_api_bool(e, &r->out->include_usage);
+    if (e->type == FV_JSON_NULL) return FV_OK;
+    if (strcmp(key, "include_usage") == 0) return fv_api_bool(e, &r->out->include_usage);
+    if (strcmp(key, "continuous_usage_stats") == 0) return fv_api_bool(e, &r->out->usage_always);
+    return fv_api_ignore(r, e);
 }
 
 static const fv_api_shape stream_options = {.member = read_stream_option};
@@ -218,45 +223,6 @@ static fv_status read_special(fv_api_reader *r, const fv_json_event *e) {
     FV_TRY(fv_api_bool(e, &special));
     r->out->bare = !special;
     return FV_OK;
-}
-
-/* ---- values without effect --------------------------------------------------------------- */
-
-static bool is_text(const fv_json_event *e, const char *text) {
-    return e->type == FV_JSON_STRING && strcmp(e->text, text) == 0;
-}
-
-static fv_status read_format_field(fv_api_reader *r, const char *key, const fv_json_event *e) {
-    if (strcmp(key, "type") == 0) r->truth = is_text(e, "text");
-    return fv_api_skip(r, e);
-}
-
-static fv_status end_format(fv_api_reader *r) {
-    return r->truth ? FV_OK
-                    : FV_FAIL(FV_EINVAL,
-                              "answers are plain text; only {\"type\": \"text\"} is supported");
-}
-
-static const fv_api_shape format = {.member = read_format_field, .end = end_format};
-
-static fv_status read_plain_format(fv_api_reader *r, const fv_json_event *e) {
-    r->truth = false;
-    return e->type == FV_JSON_OBJECT ? fv_api_enter(r, &format) : end_format(r);
-}
-
-static fv_status refuse_field(fv_api_reader *r, const char *key, const fv_json_event *e) {
-    (void)r, (void)key, (void)e;
-    return FV_FAIL(FV_EINVAL, "this field is not supported");
-}
-
-static const fv_api_shape nothing = {.member = refuse_field, .unnumbered = true};
-
-/* Accepts only values that ask for nothing: false, "none", an empty text or list. */
-static fv_status read_nothing(fv_api_reader *r, const fv_json_event *e) {
-    if (e->type == FV_JSON_ARRAY) return fv_api_enter(r, &nothing);
-    return e->type == FV_JSON_FALSE || is_text(e, "") || is_text(e, "none")
-               ? FV_OK
-               : refuse_field(r, "", e);
 }
 
 /* ---- the table --------------------------------------------------------------------------- */
@@ -308,12 +274,8 @@ static const field fields[] = {
     {READ("conversation", ANY, read_conversation)},
     {FLAG("return_token_strs", FV_API_TOKENS, texts)},
     {READ("add_special_tokens", FV_API_TOKENS, read_special)},
-    {READ("response_format", ANY, read_plain_format)},
-    {READ("tools", ANY, read_nothing)},
-    {READ("tool_choice", ANY, read_nothing)},
-    {READ("echo", ANY, read_nothing)},
-    {READ("suffix", ANY, read_nothing)},
-    {READ("store", ANY, read_nothing)},
+    {INTEGER("best_of", ANY, best_of, 0, INT32_MAX)},
+    {READ("echo", ANY, fv_api_nothing)},
     {READ("user", ALL, fv_api_skip)},
 };
 enum { N_FIELD = sizeof fields / sizeof *fields };
@@ -343,18 +305,29 @@ static fv_status read_value(fv_api_reader *r, const field *f, const fv_json_even
     return FV_OK;
 }
 
-/* Reads a field of the body. /detokenize ignores unknown fields, other endpoints refuse them. */
+/* Reads a field of the body. Unknown fields are ignored, unless they ask for what does not exist
+ * here. */
 static fv_status read_field(fv_api_reader *r, const char *key, const fv_json_event *e) {
     const field *f = fields;
     if (e->type == FV_JSON_NULL) return FV_OK;
     while (f < fields + N_FIELD && !(f->kinds & r->out->kind && strcmp(f->name, key) == 0)) f++;
-    if (f == fields + N_FIELD)
-        return r->out->kind == FV_API_IDS ? fv_api_skip(r, e) : refuse_field(r, key, e);
+    if (f == fields + N_FIELD) return fv_api_unsupported(r, key, e);
     r->given |= UINT64_C(1) << (f - fields);
     return read_value(r, f, e);
 }
 
 const fv_api_shape fv_api_body = {.member = read_field};
+
+bool fv_api_field(int32_t i, fv_api_field_info *out) {
+    static const fv_api_field_type types[] = {[READ] = FV_API_ANY,
+                                              [NUMBER] = FV_API_NUMBER,
+                                              [INTEGER] = FV_API_INTEGER,
+                                              [FLAG] = FV_API_FLAG};
+    if (i >= N_FIELD) return false;
+    const field *f = &fields[i];
+    *out = (fv_api_field_info){f->name, f->kinds, types[f->type], f->min, f->max};
+    return true;
+}
 
 static bool was_given(const fv_api_reader *r, const char *name) {
     const field *f = fields;
@@ -370,6 +343,36 @@ static fv_status require(fv_api_reader *r, bool holds, const char *name, const c
     return FV_FAIL(FV_EINVAL, "%s", sentence);
 }
 
+/* best_of makes so many answers and returns the best n of them: there is nothing to rank up to n. */
+static fv_status check_best_of(fv_api_reader *r) {
+    const fv_api_request *q = r->out;
+    if (q->best_of <= q->n) return FV_OK;
+    fv_api_name(r, "best_of");
+    return FV_FAIL(
+        FV_EINVAL,
+        "answers are not ranked: it must not exceed n, and is %d where n is %d; ask for n "
+        "answers and choose",
+        q->best_of, q->n);
+}
+
+static fv_status check_answers(fv_api_reader *r) {
+    fv_api_request *q = r->out;
+    FV_TRY(check_best_of(r));
+    if (q->n_prompt == 0) { /* a chat */
+        FV_TRY(fv_api_room(r->arena, &q->prompts, 0, sizeof *q->prompts));
+        q->prompts[q->n_prompt++] = q->message.prompt;
+    }
+    FV_TRY(require(r, q->n_prompt == 1 || q->kind == FV_API_TEXT, "prompt", "it must be one text"));
+    FV_TRY(require(r, q->n_prompt == 1 || !was_given(r, "conversation"), "conversation",
+                   "it is continued by one prompt, not by a list"));
+    if (q->n_prompt * q->n > FV_API_ANSWERS_MAX) {
+        fv_api_name(r, "n");
+        return FV_FAIL(FV_EINVAL, "%d prompts with n = %d: at most %d answers to a request",
+                       q->n_prompt, q->n, FV_API_ANSWERS_MAX);
+    }
+    return FV_OK;
+}
+
 static fv_status check_fields(fv_api_reader *r) {
     fv_api_request *q = r->out;
     const char *prompt = q->kind == FV_API_TEXT ? "prompt" : "messages";
@@ -382,6 +385,7 @@ static fv_status check_fields(fv_api_reader *r) {
                    "top_logprobs", "it needs \"logprobs\": true"));
     FV_TRY(require(r, !was_given(r, "stream_options") || q->stream, "stream_options",
                    "it needs \"stream\": true"));
+    FV_TRY(check_answers(r));
     q->message.token_texts = q->logprobs;
     return FV_OK;
 }

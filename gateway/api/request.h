@@ -2,8 +2,8 @@
 #define FOVEA_GATEWAY_API_REQUEST_H
 
 /* REQUEST: the JSON of a chat or text completion, as OpenAI defines it and vLLM extends it -> a
- * GenerateRequest. Unsupported fields that would change the answer are refused by name; the router
- * checks ranges. docs/HTTP.md lists the fields.
+ * GenerateRequest. Unsupported fields that would change the answer are refused by name, others that
+ * are unknown are ignored and listed; the router checks ranges. docs/HTTP.md lists the fields.
  *
  * A body is parsed as it arrives and is never in memory as a whole: images and videos are decoded
  * from base64 piece by piece; the rest is limited in bytes, and each list in length. Work is linear
@@ -13,20 +13,22 @@
 
 enum {
     FV_API_PARAM_MAX = 128,
-    FV_API_CHOICES_MAX = 16,
+    FV_API_CHOICES_MAX = 16,  /* answers to a prompt */
+    FV_API_ANSWERS_MAX = 128, /* answers to all prompts of a request, and so its prompts */
     FV_API_URLS_MAX = 16,
     FV_API_URL_MAX = 4096,   /* bytes of an http(s) URL */
     FV_API_IMAGES_MAX = 256, /* the router checks the model's limit */
     FV_API_VIDEOS_MAX = 4,
     FV_API_TURNS_MAX = 4096,  /* messages */
     FV_API_PARTS_MAX = 4096,  /* parts of all messages */
-    FV_API_IDS_MAX = 1 << 20, /* ids of a prompt: more than the context of any model */
+    FV_API_IDS_MAX = 1 << 20, /* ids of all prompts: more than the context of any model */
+    FV_API_IGNORED_MAX = 16,  /* names of ignored fields that are kept */
 };
 
 typedef enum fv_api_kind {
     FV_API_CHAT = 1,   /* /v1/chat/completions */
     FV_API_TEXT = 2,   /* /v1/completions */
-    FV_API_TOKENS = 4, /* /tokenize: images are checked but not kept */
+    FV_API_TOKENS = 4, /* /tokenize */
     FV_API_IDS = 8,    /* /detokenize: the ids are read into the prompt */
 } fv_api_kind;
 
@@ -69,20 +71,26 @@ typedef struct fv_api_bytes {
 /* The arena owns all memory except `bytes`. */
 typedef struct fv_api_request {
     fv_api_kind kind;
-    Fovea__Inference__V1__GenerateRequest message;
+    Fovea__Inference__V1__GenerateRequest message; /* its prompt is the first one */
+    Fovea__Inference__V1__Prompt **prompts;        /* [n_prompt] */
+    int32_t n_prompt;
     protobuf_c_boolean stream;
     protobuf_c_boolean report; /* report in an unstreamed answer; streams always have it */
     bool include_usage;
+    bool usage_always;        /* with include_usage: in each chunk */
     bool logprobs;            /* asked for; message.n_logprobs alternatives */
-    int32_t n;                /* answers */
+    int32_t n;                /* answers to each prompt */
+    int32_t best_of;          /* 0: not given */
     bool seeded;              /* message.sampling->seed was given */
     bool bare;                /* /tokenize: no special tokens */
     protobuf_c_boolean texts; /* /tokenize: with the tokens' texts */
     fv_api_url urls[FV_API_URLS_MAX];
     int32_t n_url;
     fv_api_video videos[FV_API_VIDEOS_MAX];
-    int32_t n_video;     /* without frames yet */
-    fv_api_bytes *bytes; /* bytes of all images and videos */
+    int32_t n_video;                         /* without frames yet */
+    fv_api_bytes *bytes;                     /* bytes of all images and videos */
+    const char *ignored[FV_API_IGNORED_MAX]; /* paths of fields without effect; the first ones */
+    int32_t n_ignored;
 } fv_api_request;
 
 void fv_api_bytes_free(const fv_api_bytes *all); /* NULL is fine */
@@ -95,6 +103,7 @@ typedef struct fv_api_reader_options {
     fv_api_kind kind;
     const char *policy; /* header x-fovea-policy; borrowed until the end; NULL: none */
     size_t json_max;    /* bytes of a body outside its data: URLs */
+    bool strict;        /* refuse fields that would be ignored */
 } fv_api_reader_options;
 
 /* Gives *reader. *out is complete once fv_api_reader_end returns FV_OK. The caller frees out->bytes
@@ -110,6 +119,25 @@ void fv_api_reader_close(fv_api_reader *r); /* NULL is fine */
 fv_status fv_api_reader_feed(fv_api_reader *r, const char *bytes, size_t n);
 fv_status fv_api_reader_end(fv_api_reader *r);
 const char *fv_api_reader_param(const fv_api_reader *r);
+
+/* ---- the table of fields ---------------------------------------------------------------- */
+
+typedef enum fv_api_field_type {
+    FV_API_ANY, /* has a reader of its own */
+    FV_API_NUMBER,
+    FV_API_INTEGER, /* min..max */
+    FV_API_FLAG,
+} fv_api_field_type;
+
+typedef struct fv_api_field_info {
+    const char *name;
+    unsigned kinds; /* fv_api_kind */
+    fv_api_field_type type;
+    int64_t min, max;
+} fv_api_field_info;
+
+/* Gives row i of the table that drives the reader; false: there are no more. For documentation. */
+bool fv_api_field(int32_t i, fv_api_field_info *out);
 
 /* Replaces the last video without frames by these frames. FV_EINVAL: too many images. */
 fv_status fv_api_put_frames(fv_api_request *r, const fv_api_frames *frames, fv_arena *arena);

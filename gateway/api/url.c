@@ -12,7 +12,7 @@ void fv_api_url_begin(fv_api_reader *r, bool video, ProtobufCBinaryData *to) {
     r->url.type = FV_API_URL_UNKNOWN;
     r->url.given = false;
     r->url.to = to;
-    fv_data_url_begin(&r->url.data, video, r->out->kind == FV_API_TOKENS);
+    fv_data_url_begin(&r->url.data, video);
 }
 
 static fv_status feed_data(fv_api_reader *r, const char *text, size_t n) {

@@ -10,7 +10,8 @@
  *
  * A request may be answered in a callback or later, by fv_http_reply or by fv_http_stream,
  * fv_http_write ..., fv_http_end_stream. on_end is called once and last for each request that
- * on_headers or on_request has seen; the request is freed when it returns. on_end is never called
+ * on_headers or on_request has seen, and for each that the server itself has refused, even if no
+ * request could be read (its method and path are then NULL); the request is freed when it returns. on_end is never called
  * within a function below, except fv_http_close. A disconnect before the end is noticed at once,
  * even while nothing is read from the client. A client that closes only its sending side counts as
  * gone.
@@ -74,11 +75,15 @@ void fv_http_close(fv_http *h, void (*closed)(void *user), void *user);
 
 /* ---- a request -------------------------------------------------------------------------- */
 
-const char *fv_http_method(const fv_http_request *r);
-const char *fv_http_path(const fv_http_request *r);                     /* without "?..." */
+const char *fv_http_method(const fv_http_request *r);                   /* NULL: not readable */
+const char *fv_http_path(const fv_http_request *r);                     /* without "?..."; same */
 const char *fv_http_header(const fv_http_request *r, const char *name); /* NULL: none */
 unsigned fv_http_status(const fv_http_request *r); /* of the answer; 0: not begun */
-double fv_http_read_s(const fv_http_request *r);   /* end of its headers or body; fv_clock_s */
+/* The end of its headers or body, or its beginning where it could not be read; fv_clock_s. */
+double fv_http_read_s(const fv_http_request *r);
+/* Why it failed, for logs; NULL: it has not, or nobody has said. _set copies the first sentence. */
+const char *fv_http_error(const fv_http_request *r);
+void fv_http_set_error(fv_http_request *r, const char *sentence);
 /* The decoded value of "?name=value"; NULL: none. */
 const char *fv_http_argument(const fv_http_request *r, const char *name);
 /* The client's address, as `trusted` decides (common/client_address.h). */

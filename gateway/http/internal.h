@@ -31,7 +31,8 @@ struct fv_http_request {
     size_t n_arguments;
     char client[FV_CLIENT_ADDRESS_MAX];
     fv_http_place *place; /* behind a proxy; NULL: not counted */
-    bool told;            /* on_headers or on_request has been called */
+    bool told;            /* on_end will be called */
+    char *error;          /* owned; NULL: none */
     /* the body */
     char *body;
     size_t n_body, cap_body; /* n_body counts bytes passed to on_body, too */

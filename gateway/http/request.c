@@ -80,6 +80,7 @@ fv_http_request *fv_http_request_new(fv_http_connection *c, fv_http_head *head) 
     r->http = c->http;
     r->connection = c;
     r->head = *head;
+    r->read_s = fv_clock_s();
     if (head->text && read_target(r) != FV_OK) {
         fv_http_request_free(r);
         return NULL;
@@ -97,6 +98,7 @@ void fv_http_request_free(fv_http_request *r) {
     }
     fv_http_head_free(&r->head);
     free(r->arguments);
+    free(r->error);
     free(r);
 }
 
@@ -240,6 +242,12 @@ const char *fv_http_argument(const fv_http_request *r, const char *name) {
 }
 
 const char *fv_http_client(const fv_http_request *r) { return r->client; }
+
+const char *fv_http_error(const fv_http_request *r) { return r->error; }
+
+void fv_http_set_error(fv_http_request *r, const char *sentence) {
+    if (!r->error) r->error = strdup(sentence);
+}
 
 unsigned fv_http_status(const fv_http_request *r) { return r->status; }
 

@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "common/clock.h"
+#include "common/image_size.h"
+#include "prefill-worker/prompt/prompt.h"
 #include "prefill-worker/service/internal.h"
 #include "rpc/message.h"
 #include "serving/worker/request.h"
@@ -13,6 +15,8 @@ typedef Fovea__Inference__V1__TokenizeRequest tokenize_message;
 typedef Fovea__Inference__V1__TokenizeReply ids_message;
 typedef Fovea__Inference__V1__DetokenizeRequest detokenize_message;
 typedef Fovea__Inference__V1__DetokenizeReply text_message;
+
+enum { SIZES_MAX = 256 };
 
 typedef struct asking {
     fv_prefill_worker *worker;
@@ -29,18 +33,60 @@ typedef struct asking {
 
 /* ---- a reading thread ------------------------------------------------------------------- */
 
-static fv_status encode_chat(asking *a, const fv_prompt_form *f, int32_t **ids, int32_t *n) {
+/* Each image is one token. */
+static fv_status encode_bare(const fv_engine *e, const fv_chat_text *text, int32_t **ids,
+                             int32_t *n) {
+    const fv_model_config *cfg = fv_checkpoint_config(e->ck);
+    fv_text_marks marks = {text->user, cfg->has_vision ? cfg->image_token : -1};
+    FV_TRY(fv_tokenizer_check_length(e->tok, text->n, cfg->text.max_position));
+    return fv_tokenizer_encode_marked(e->tok, text->text, text->n, text->adds_special, &marks, ids,
+                                      n);
+}
+
+static fv_status lay_images(asking *a, const fv_model_config *cfg, fv_layout **out) {
+    const tokenize_message *q = (const tokenize_message *)a->request;
+    const int32_t n = (int32_t)q->n_image_sizes;
+    const fv_image_limits limits = fv_image_limits_default();
+    if (q->n_image_sizes > SIZES_MAX)
+        return FV_FAIL(FV_EINVAL, "%zu images: expected at most %d", q->n_image_sizes, SIZES_MAX);
+    if (!cfg->has_vision)
+        return FV_FAIL(FV_EINVAL, "this checkpoint reads text only: ask without images");
+    FV_TRY(FV_ARENA_NEW(&a->arena, n, *out));
+    for (int32_t i = 0; i < n; i++) {
+        const Fovea__Inference__V1__ImageSize *s = q->image_sizes[i];
+        fv_status st = s->w > 0 && s->h > 0 ? fv_image_size_fits("the image", s->w, s->h, &limits)
+                                            : FV_FAIL(FV_EINVAL, "a side of 0 pixels");
+        if (st == FV_OK)
+            st = fv_layout_image(&cfg->layout, (int32_t)s->w, (int32_t)s->h, n, &(*out)[i]);
+        if (st != FV_OK) return fv_fail_prefix(st, "image %d", i);
+    }
+    return FV_OK;
+}
+
+/* Each image is its tokens, as in a prompt. Gives *ids [*n]. */
+static fv_status encode_whole(asking *a, const fv_chat_text *text, int32_t **ids, int32_t *n) {
     const fv_engine *e = a->worker->opt.engine;
     const fv_model_config *cfg = fv_checkpoint_config(e->ck);
+    const int32_t n_image = (int32_t)((const tokenize_message *)a->request)->n_image_sizes;
+    fv_layout *layout;
+    fv_prompt p = {0};
+    FV_TRY(lay_images(a, cfg, &layout));
+    FV_TRY(fv_prompt_make_chat(e->tok, cfg, text, n_image, layout, cfg->text.max_position, &p));
+    *ids = p.ids;
+    *n = p.n;
+    p.ids = NULL;
+    fv_prompt_free(&p);
+    return FV_OK;
+}
+
+static fv_status encode_chat(asking *a, const fv_prompt_form *f, int32_t **ids, int32_t *n) {
+    const fv_engine *e = a->worker->opt.engine;
+    const bool sized = ((const tokenize_message *)a->request)->n_image_sizes > 0;
     fv_chat *chat;
     fv_chat_text text = {0};
     FV_TRY(fv_engine_chat(e, f->chat_template, &chat));
     fv_status st = fv_chat_render(chat, f->turn, f->n_turn, a->until_s, &text);
-    fv_text_marks marks = {text.user, cfg->has_vision ? cfg->image_token : -1};
-    if (st == FV_OK) st = fv_tokenizer_check_length(e->tok, text.n, cfg->text.max_position);
-    if (st == FV_OK)
-        st = fv_tokenizer_encode_marked(e->tok, text.text, text.n, text.adds_special, &marks, ids,
-                                        n);
+    if (st == FV_OK) st = sized ? encode_whole(a, &text, ids, n) : encode_bare(e, &text, ids, n);
     fv_chat_text_free(&text);
     fv_chat_free(chat);
     return st;

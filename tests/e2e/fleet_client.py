@@ -219,6 +219,15 @@ def a_text_becomes_ids_and_ids_a_text():
     model = router.GetModel(inference.GetModelRequest(), timeout=WAIT_S)
     chat = tokenize(asked.prompt)
     assert list(chat.id).count(model.image_token) == 1 and not chat.text
+    # with its size, an image is as many tokens as in a prompt, which are one token for each of them otherwise
+    sizes = lambda *list_of: [inference.ImageSize(w=w, h=h) for w, h in list_of]
+    whole = tokenize(asked.prompt, image_sizes=sizes((640, 480)))
+    n_image = list(whole.id).count(model.image_token)
+    assert n_image == model.n_image_tokens and len(whole.id) == len(chat.id) - 1 + n_image, (n_image, len(whole.id))
+    for wrong, words in ((sizes((0, 5)), "0 pixels"), (sizes((1 << 31, 5)), "sides"), (sizes(*[(9, 9)] * 257), "257"),
+                         (sizes((9, 9), (9, 9)), "must be equal")):
+        e = failure(lambda: tokenize(asked.prompt, image_sizes=wrong))  # pylint: disable=cell-var-from-loop
+        assert e.code() == grpc.StatusCode.INVALID_ARGUMENT and words in e.details(), e
     # the same ids, as a prompt, have the same answer
     same = inference.GenerateRequest(prompt=inference.Prompt(ids=inference.TokenIds(id=chat.id)), images=asked.images,
                                      max_tokens=8, ignore_eos=True)

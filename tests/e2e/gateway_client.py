@@ -42,7 +42,7 @@ def question(text="what is it?", **more):
 def events(reply):
     """The JSON of each event; the last one must be [DONE]."""
     assert reply.status == 200 and reply.headers["Content-Type"] == "text/event-stream", reply.read()
-    lines = [l for l in reply.read().decode().split("\n") if l]
+    lines = [l for l in reply.read().decode().split("\n") if l and l != ": keep-alive"]
     assert all(l.startswith("data: ") for l in lines) and lines[-1] == "data: [DONE]", lines[-3:]
     return [json.loads(l[6:]) for l in lines[:-1]]
 
@@ -139,6 +139,64 @@ def completions_and_tokens():
     assert "".join(c["choices"][0]["text"] for c in chunks) == by_text["choices"][0]["text"]
 
 
+def prompts_of_a_list_are_as_if_sent_alone():
+    prompts, same = ["A square is", "How many frogs?"], dict(temperature=1, seed=7, max_tokens=5, ignore_eos=True)
+    both = ask("/v1/completions", dict(same, prompt=prompts, n=2))
+    assert [c["index"] for c in both["choices"]] == [0, 1, 2, 3]
+    alone = [ask("/v1/completions", dict(same, prompt=p, n=2)) for p in prompts]
+    assert [c["text"] for c in both["choices"]] == [c["text"] for a in alone for c in a["choices"]]
+    assert both["usage"] == {k: alone[0]["usage"][k] + alone[1]["usage"][k] for k in both["usage"]}
+    ids = [ask("/tokenize", {"prompt": p})["tokens"] for p in prompts]
+    by_ids = ask("/v1/completions", dict(same, prompt=ids, n=2))
+    assert by_ids["choices"] == both["choices"]
+    chunks = stream(dict(same, prompt=prompts), "/v1/completions")
+    for i in range(2):
+        text = "".join(c["choices"][0]["text"] for c in chunks if c["choices"][0]["index"] == i)
+        assert text == both["choices"][2 * i]["text"], (i, text)
+
+
+def the_tokens_of_images_are_counted():
+    body = question(max_tokens=1)
+    used = ask("/v1/chat/completions", body)["usage"]["prompt_tokens"]
+    said = ask("/tokenize", {"messages": body["messages"]})
+    assert said["count"] == len(said["tokens"]) == used > 144, (said["count"], used)
+    far = {"type": "image_url", "image_url": {"url": "http://127.0.0.1/x.png"}}
+    refused({"messages": [{"role": "user", "content": [far]}]}, "messages[0].content[0].image_url.url", "not fetched",
+            path="/tokenize")
+
+
+def usage_comes_with_each_chunk_if_asked_for():
+    chunks = stream(question(stream_options={"include_usage": True, "continuous_usage_stats": True}))
+    counts = [c["usage"] for c in chunks]
+    assert len({u["prompt_tokens"] for u in counts}) == 1 and counts[0]["prompt_tokens"] > 144, counts
+    made = [u["completion_tokens"] for u in counts]
+    assert made == sorted(made) and made[0] == 0 and made[-1] == 12, made
+
+
+def what_has_no_effect_is_ignored():
+    plain = ask("/v1/chat/completions", question())["choices"]
+    more = question(metadata={"a": "b"}, tools=[{"type": "function"}], tool_choice="auto", service_tier="auto",
+                    response_format={"type": "text"}, max_tokens=12.0, modalities=["text"])
+    assert ask("/v1/chat/completions", more)["choices"] == plain
+
+
+def the_server_describes_itself():
+    assert set(ask("/version")) == {"version"}
+    for path in "/healthz", "/ping":
+        assert ask(path) == {"status": "ok"}
+    assert ask("/v1/models/" + name)["id"] == name
+    paths = ask("/openapi.json")["paths"]
+    fields = paths["/v1/chat/completions"]["post"]["requestBody"]["content"]["application/json"]["schema"]["properties"]
+    assert {"messages", "stream", "policy", "temperature"} <= set(fields) and "/v1/models/{model}" in paths
+    connection, reply = send("/metrics")
+    assert reply.status == 200 and b'fovea_http_requests_total{route="chat",code="200"}' in reply.read()
+    connection.close()
+    for path in "/health", "/v1/models", "/":
+        connection, reply = send(path, method="HEAD")
+        assert reply.status == 200 and int(reply.headers["Content-Length"]) > 0 and reply.read() == b""
+        connection.close()
+
+
 def a_conversation_is_kept_and_goes_on():
     first = ask("/v1/chat/completions", question(keep_ms=20000))["choices"][0]["fovea"]
     assert first["keep_ms"] == 20000
@@ -149,7 +207,10 @@ def a_conversation_is_kept_and_goes_on():
 
 
 def mistakes_are_named():
-    refused(question(tools=[{"type": "function"}]), "tools", "not supported")
+    refused(question(tool_choice="required"), "tool_choice", "not supported")
+    refused(question(response_format={"type": "json_object"}), "response_format", "plain text")
+    refused(question(best_of=2), "best_of", "not ranked")
+    refused(question(max_tokens=1e300), "max_tokens", "1 to 2147483647")
     refused(question(temperature=-1), "temperature", "0..100")
     refused(question(model="another"), "model", "another", 404)
     refused(question(policy="prune=magic"), "policy", "magic")
@@ -164,6 +225,8 @@ def mistakes_are_named():
     refused(broken, None, "image")
     refused(dict(messages=[{"role": "assistant", "content": "x"}]), None, "last turn")
     refused(None, None, "unknown path", 404, path="/v1/other")
+    refused(None, None, "use /v1/chat/completions", 404, path="/v1/v1/chat/completions/")
+    refused(None, "model", "models: " + name, 404, path="/v1/models/org/other")
     refused(None, None, "method", 405)
     refused(question(), None, "host", 403, headers={"Host": "evil.example"})
     refused(question(), None, "origin", 403, headers={"Origin": "http://evil.example"})
@@ -240,6 +303,8 @@ def without_a_router_it_is_unavailable_also_to_pages_elsewhere():
 name = ask("/v1/models")["data"][0]["id"]
 for check in [the_fleet_is_healthy_and_has_a_model, a_stream_has_the_text_of_the_whole_answer,
               policies_come_in_three_ways, choices_logprobs_and_seeds, completions_and_tokens,
+              prompts_of_a_list_are_as_if_sent_alone, the_tokens_of_images_are_counted,
+              usage_comes_with_each_chunk_if_asked_for, what_has_no_effect_is_ignored, the_server_describes_itself,
               a_conversation_is_kept_and_goes_on, mistakes_are_named,
               the_page_is_its_own_and_knows_where_tokens_are, a_client_that_leaves_ends_its_work,
               a_connection_serves_many_requests, without_a_router_it_is_unavailable_also_to_pages_elsewhere]:

@@ -1,6 +1,7 @@
 /* The gateway beside a fleet, as `fovea up --http` starts it: gateway_client.py has the cases. */
 #include <criterion/criterion.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "tests/support/fleet.h"
 
@@ -24,6 +25,21 @@ Test(gateway, serves_openais_api, .fini = end, .timeout = 600) {
                 "/e2e/gateway_client.py %s " FOVEA_BIN "/fovea-gateway " FOVEA_TEST_DATA
                 "/golden/demo.png 2>&1",
                 address);
+    FLEET_MAY_SKIP(end, "no python3");
+    cr_assert_eq(fleet_said.status, 0, "%s", fleet_said.out);
+    fleet_wait_idle(&f);
+    fleet_stop(&f);
+}
+
+Test(gateway, streams_outlive_the_patience_of_proxies, .fini = end, .timeout = 600) {
+    fleet_open(&f, "gateway-proxy");
+    command_run(&fleet_said, "ln -s " FOVEA_TEST_DATA "/../checkpoints/nano %s/ck", f.dir);
+    start("--http 127.0.0.1:0 --threads 1 --silence-ms 60000 --stall-ms 60000");
+    const int prefill = fleet_child(&f, "fovea-prefill");
+    command_run(&fleet_said,
+                "command -v python3 >/dev/null || exit 77; python3 -B " FOVEA_TEST_DATA
+                "/e2e/gateway_proxy.py %s %d " FOVEA_TEST_DATA "/../build/proxies 2>&1",
+                address, prefill);
     FLEET_MAY_SKIP(end, "no python3");
     cr_assert_eq(fleet_said.status, 0, "%s", fleet_said.out);
     fleet_wait_idle(&f);
@@ -55,6 +71,30 @@ Test(gateway, passes_the_callers_key_on, .fini = end, .timeout = 300) {
     FLEET_MAY_SKIP(end, "no python3");
     cr_assert_eq(fleet_said.status, 0, "%s", fleet_said.out);
     fleet_stop(&f);
+}
+
+Test(gateway, one_key_is_enough_to_protect_a_fleet, .fini = end, .timeout = 300) {
+    fleet_open(&f, "gateway-api-key");
+    fleet_synth(&f, "tiny");
+    start("--http 127.0.0.1:0 --api-key sk-first-Key --api-key=sk-second-Key");
+    command_run(&fleet_said,
+                "command -v python3 >/dev/null || exit 77; python3 -B " FOVEA_TEST_DATA
+                "/e2e/gateway_api_key.py %s %d sk-first-Key sk-second-Key -- " FOVEA_BIN
+                "/fovea-gateway 2>&1",
+                address, f.pid);
+    FLEET_MAY_SKIP(end, "no python3");
+    cr_assert_eq(fleet_said.status, 0, "%s", fleet_said.out);
+    command_run(&fleet_said, FOVEA_BIN "/fovea ask --to %s hello", f.address);
+    cr_assert(fleet_said.status != 0 && strstr(fleet_said.err, "known callers only"), "%s",
+              fleet_said.err);
+    command_run(&fleet_said,
+                "printf sk-second-Key >%s/key && " FOVEA_BIN
+                "/fovea ask --to %s --api-key-file %s/key --max-tokens 2 hello",
+                f.dir, f.address, f.dir);
+    cr_assert_eq(fleet_said.status, 0, "%s", fleet_said.err);
+    fleet_stop(&f);
+    command_run(&fleet_said, "! grep -r 'sk-[fs]' %s/up.out %s/up.err", f.dir, f.dir);
+    cr_assert_eq(fleet_said.status, 0, "%s", fleet_said.out);
 }
 
 Test(gateway, bodies_cost_no_more_than_they_should, .fini = end, .timeout = 600) {

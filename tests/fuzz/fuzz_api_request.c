@@ -33,6 +33,10 @@ static void check(const fv_api_request *q, size_t n) {
     expect(p && q->n >= 1 && q->n <= FV_API_CHOICES_MAX &&
            protobuf_c_message_get_packed_size(&q->message.base) < 64 * n + 4096);
     if (q->kind == FV_API_IDS) expect(p->ids->n_id <= n);
+    if (q->kind != FV_API_IDS)
+        expect(q->n_prompt >= 1 && q->n_prompt * q->n <= FV_API_ANSWERS_MAX && q->prompts[0] == p);
+    expect(q->n_ignored <= FV_API_IGNORED_MAX);
+    for (int32_t i = 0; i < q->n_ignored; i++) expect(strlen(q->ignored[i]) < FV_API_PARAM_MAX);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
@@ -43,7 +47,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
     if (n < 1) return 0;
     const fv_api_reader_options opt = {.kind = kinds[data[0] % 4],
                                        .policy = data[0] & 128 ? "quality" : NULL,
-                                       .json_max = data[0] & 32 ? 100 : API_BODY_JSON_MAX};
+                                       .json_max = data[0] & 32 ? 100 : API_BODY_JSON_MAX,
+                                       .strict = data[0] & 16};
     fv_status st = api_body_read(&opt, (const char *)data + 1, n - 1, 0, &arena, &q, param);
     if (st == FV_OK) {
         check(&q, n);

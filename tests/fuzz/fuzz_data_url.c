@@ -36,7 +36,7 @@ static fv_status read_pieces(fv_data_url *u, const uint8_t *data, size_t n,
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
     fv_data_url u;
     ProtobufCBinaryData bytes;
-    fv_data_url_begin(&u, false, false);
+    fv_data_url_begin(&u, false);
     if (read_pieces(&u, data, n, &bytes) == FV_OK) {
         const char *url = (const char *)data;
         size_t skip = (size_t)((const char *)memchr(url, ',', n) - url) + 1;

@@ -1,5 +1,6 @@
 /* Any bytes as JSON, in pieces whose sizes follow from the bytes: the result must be jansson's for
- * the whole text. */
+ * the whole text. jansson refuses numbers beyond its types, so texts with long ones are passed
+ * over. */
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -66,12 +67,13 @@ static fv_status on_event(void *user, const fv_json_event *e) {
     return FV_OK;
 }
 
-/* jansson has no limit for the characters of a number. */
+/* A number of up to 18 digits fits in 64 bits, and one with an exponent of up to two in a double. */
 static bool has_long_number(const uint8_t *data, size_t n) {
-    size_t run = 0;
+    size_t digits = 0;
     for (size_t i = 0; i < n; i++) {
-        run = memchr("+-.eE0123456789", data[i], 15) ? run + 1 : 0;
-        if (run > FV_JSON_NUMBER_MAX) return true;
+        const bool in_exponent = digits > 0 && memchr("eE+-", data[i], 4);
+        digits = data[i] >= '0' && data[i] <= '9' ? digits + 1 : in_exponent ? 16 : 0;
+        if (digits > 18) return true;
     }
     return false;
 }
@@ -102,13 +104,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
     expect(fv_json_init(&j, on_event, &b) == FV_OK);
     fv_status st = read_all(&j, data, n);
     fv_json_fini(&j);
-    json_t *wanted = json_loadb((const char *)data, n, JSON_REJECT_DUPLICATES, &error);
+    json_t *wanted =
+        json_loadb((const char *)data, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
     /* A byte 0 is never valid; jansson overlooks it after a number. */
     expect((st == FV_OK) == (wanted != NULL && !memchr(data, 0, n)));
     if (st == FV_OK)
         expect(b.depth == 0 && json_equal(b.root, wanted));
     else
-        expect(st == FV_EDATA && *fv_last_error());
+        expect((st == FV_EDATA || st == FV_EINVAL) && *fv_last_error());
     for (int32_t i = 0; i < b.depth; i++) {
         free(b.keys[i]);
         b.keys[i] = NULL;

@@ -69,12 +69,43 @@ def settings_are_taken():
     assert a.choices == b.choices
 
 
+tools = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}]
+
+
+def fields_without_effect_are_ignored():
+    plain = client.chat.completions.create(**chat).choices
+    for more in (dict(metadata={"a": "b"}), dict(service_tier="auto"), dict(parallel_tool_calls=True), dict(store=True),
+                 dict(safety_identifier="u"), dict(prompt_cache_key="k"), dict(verbosity="low"), dict(modalities=["text"]),
+                 dict(prediction={"type": "content", "content": "x"}), dict(tools=tools),
+                 dict(tools=tools, tool_choice="none"), dict(tools=tools, tool_choice="auto"),
+                 dict(response_format={"type": "text"})):
+        assert client.chat.completions.create(**chat, **more).choices == plain, more
+    for more in (dict(priority=0), dict(request_id="r"), dict(cache_prompt=True), dict(keep_alive="5m"), dict(think=False),
+                 dict(use_beam_search=False), dict(best_of=1), dict(length_penalty=1.0), dict(logits_processors=None)):
+        body = {"ignore_eos": True, **more}
+        assert client.chat.completions.create(**{**chat, "extra_body": body}).choices == plain, more
+
+
+def models_prompts_and_usage():
+    assert client.models.retrieve(name).id == name
+    both = client.completions.create(model=name, prompt=["one", "two"], n=2, max_tokens=4, temperature=0)
+    assert [c.index for c in both.choices] == [0, 1, 2, 3] and both.choices[0].text == both.choices[1].text
+    options = {"include_usage": True, "continuous_usage_stats": True, "include_obfuscation": False}
+    chunks = list(client.chat.completions.create(**chat, stream=True, stream_options=options))
+    assert all(c.usage.prompt_tokens > 100 for c in chunks) and chunks[-1].usage.completion_tokens == 12
+
+
 def errors_are_of_the_sdks_kinds():
     e = failure(openai.BadRequestError, temperature=-1)
     assert e.param == "temperature" and e.type == "invalid_request_error" and "0..100" in e.message, e
     assert failure(openai.NotFoundError, model="another").code == "model_not_found"
-    assert failure(openai.BadRequestError, tools=[{"type": "function", "function": {"name": "f"}}]).param == "tools"
+    assert failure(openai.BadRequestError, tools=tools, tool_choice="required").param == "tool_choice"
     assert failure(openai.BadRequestError, response_format={"type": "json_object"}).param == "response_format"
+    try:
+        client.responses.create(model=name, input="hello")
+        raise AssertionError("there is no Responses API")
+    except openai.NotFoundError as e:
+        assert "/v1/chat/completions" in e.message, e
 
 
 def a_stream_that_is_closed_ends_its_work():
@@ -106,7 +137,8 @@ def many_at_a_time_get_their_own_answers():
 
 
 for check in [whole_answers_and_streams_are_the_same, the_report_is_an_extra_field, choices_and_logprobs_are_parsed,
-              settings_are_taken, errors_are_of_the_sdks_kinds, a_stream_that_is_closed_ends_its_work,
+              settings_are_taken, fields_without_effect_are_ignored, models_prompts_and_usage,
+              errors_are_of_the_sdks_kinds, a_stream_that_is_closed_ends_its_work,
               many_at_a_time_get_their_own_answers]:
     print(check.__name__, flush=True)
     check()

@@ -49,6 +49,25 @@ Test(tenants, an_api_key_is_its_tenants) {
     fv_tenants_free(t);
 }
 
+Test(tenants, a_file_of_one_tenant_has_its_keys) {
+    static const char *const keys[] = {KEY_A, KEY_B, "", "a b", "\xc3\xa9"};
+    fv_tenants *t;
+    const fv_tenant *found;
+    char *text;
+    cr_assert_eq(fv_tenants_print("one", keys, 2, &text), FV_OK, "%s", fv_last_error());
+    cr_assert(!strstr(text, KEY_A) && strstr(text, SHA_A) && strstr(text, SHA_B), "%s", text);
+    cr_assert_eq(read_text(text, &t), FV_OK, "%s", fv_last_error());
+    free(text);
+    for (int i = 0; i < 2; i++) {
+        cr_assert_eq(fv_tenants_find(t, keys[i], strlen(keys[i]), now, &found, NULL), FV_OK);
+        cr_assert(strcmp(found->name, "one") == 0 && found->concurrent == 0);
+    }
+    cr_assert_eq(fv_tenants_find(t, "fovea-key-c", 11, now, &found, NULL), FV_EAUTH);
+    fv_tenants_free(t);
+    for (int i = 2; i < 5; i++)
+        cr_assert_eq(fv_tenants_print("one", &keys[i], 1, &text), FV_EINVAL, "%d", i);
+}
+
 Test(tenants, each_router_has_its_share_of_the_limits) {
     fv_tenants *t;
     const fv_tenant *all;

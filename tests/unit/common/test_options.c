@@ -182,6 +182,23 @@ Test(options, ends_of_the_range_belong_to_it_and_no_range_means_any) {
     fv_options_free(o);
 }
 
+Test(options, secrets_are_wiped_where_they_came_from) {
+    static const fv_option rows[] = {
+        {"key", "FOVEA_TEST_WIPED", FV_OPTION_LIST, "KEY", NULL, "a secret", 0, 0}};
+    char one[] = "--key", two[] = "sk-1", three[] = "--key=sk-22", self[] = "self";
+    char *argv[] = {self, one, two, three, NULL};
+    fv_options *o;
+    setenv("FOVEA_TEST_WIPED", "sk-333", 1);
+    const char *env = getenv("FOVEA_TEST_WIPED");
+    cr_assert_eq(fv_options_parse(rows, 1, 4, argv, &o), FV_OK, "%s", fv_last_error());
+    fv_options_wipe(o, "key");
+    cr_assert_str_eq(two, "****");
+    cr_assert_str_eq(three, "--key=*****");
+    cr_assert_str_eq(env, "******");
+    cr_assert(!getenv("FOVEA_TEST_WIPED"));
+    fv_options_free(o);
+}
+
 Test(options, help_is_known_without_being_listed) {
     fv_options *o = NULL;
     PARSE(o, "--help");

@@ -288,7 +288,7 @@ Test(gateway_callers, a_client_that_leaves_within_its_body_leaves_nothing) {
 /* The first pieces of the body are invalid already. */
 Test(gateway_callers, a_body_that_is_wrong_is_not_read_to_its_end) {
     open_all(2);
-    int fd = send_head("Bearer a", "{\"nothing\":true", 1 << 20);
+    int fd = send_head("Bearer a", "{\"prompt\":true", 1 << 20);
     cr_assert_eq(status_of(fd), 400);
     close(fd);
     cr_assert_eq(n_tokenized, 0);

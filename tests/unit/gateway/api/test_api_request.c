@@ -9,6 +9,7 @@
 static fv_arena arena;
 static fv_api_request q;
 static char param[FV_API_PARAM_MAX];
+static bool strict;
 
 static void end(void) {
     fv_api_bytes_free(q.bytes);
@@ -21,7 +22,8 @@ TestSuite(api_request, .fini = end);
 #define PNG "data:image/png;base64,iVBORw0K"
 
 static fv_status read_pieces(fv_api_kind kind, const char *body, const char *policy, size_t piece) {
-    const fv_api_reader_options opt = {kind, policy, API_BODY_JSON_MAX};
+    const fv_api_reader_options opt = {
+        .kind = kind, .policy = policy, .json_max = API_BODY_JSON_MAX, .strict = strict};
     fv_api_bytes_free(q.bytes);
     return api_body_read(&opt, body, strlen(body), piece, &arena, &q, param);
 }
@@ -106,12 +108,89 @@ Test(api_request, a_completion_has_a_text_or_ids) {
     cr_assert(q.message.prompt->ids->n_id == 3 && q.message.prompt->ids->id[2] == 3);
     good(FV_API_TEXT, "{\"prompt\":[[5]]}");
     cr_assert(q.message.prompt->ids->n_id == 1 && q.message.prompt->ids->id[0] == 5);
-    bad(FV_API_TEXT, "{\"prompt\":[\"a\",\"b\"]}", "prompt", "one prompt");
     bad(FV_API_TEXT, "{\"prompt\":[1,-2]}", "prompt[1]", "integer");
-    bad(FV_API_TEXT, "{\"prompt\":[[\"a\"]]}", "prompt[0]", "integer");
-    bad(FV_API_TEXT, "{\"prompt\":[]}", "prompt", "one prompt");
-    bad(FV_API_TEXT, "{" HELLO "}", "messages", "not supported");
+    bad(FV_API_TEXT, "{\"prompt\":[[\"a\"]]}", "prompt[0][0]", "integer");
+    bad(FV_API_TEXT, "{\"prompt\":[]}", "prompt", "empty");
+    bad(FV_API_TEXT, "{" HELLO "}", "prompt", "required");
     bad(FV_API_TEXT, "{}", "prompt", "required");
+}
+
+Test(api_request, a_completion_may_have_many_prompts) {
+    good(FV_API_TEXT, "{\"prompt\":[\"a\",[5,6],\"c\"],\"n\":2}");
+    cr_assert(q.n_prompt == 3 && q.message.prompt == q.prompts[0] && q.n == 2);
+    cr_assert_str_eq(q.prompts[0]->text, "a");
+    cr_assert(q.prompts[1]->ids->n_id == 2 && q.prompts[1]->ids->id[1] == 6);
+    cr_assert_str_eq(q.prompts[2]->text, "c");
+    good(FV_API_TEXT, "{\"prompt\":[[1],[2,3]]}");
+    cr_assert(q.n_prompt == 2 && q.prompts[1]->ids->n_id == 2);
+    good(FV_API_CHAT, "{" HELLO "}");
+    cr_assert(q.n_prompt == 1 && q.prompts[0] == q.message.prompt);
+    bad(FV_API_TEXT, "{\"prompt\":[1,[2]]}", "prompt[1]", "integer");
+    bad(FV_API_TEXT, "{\"prompt\":[\"a\",2]}", "prompt[1]", "string");
+    bad(FV_API_TEXT, "{\"prompt\":[[1],[\"a\"]]}", "prompt[1][0]", "integer");
+    bad(FV_API_TEXT, "{\"prompt\":[\"a\",\"b\"],\"conversation\":\"YQ\"}", "conversation", "list");
+    bad(FV_API_TOKENS, "{\"prompt\":[\"a\",\"b\"]}", "prompt", "one text");
+    char body[1200] = "{\"n\":2,\"prompt\":[\"a\"";
+    for (int i = 1; i < 65; i++) strcat(body, ",\"a\"");
+    strcat(body, "]}");
+    bad(FV_API_TEXT, body, "n", "at most 128 answers");
+    body[5] = '1';
+    good(FV_API_TEXT, body);
+    cr_assert_eq(q.n_prompt, 65);
+}
+
+Test(api_request, what_has_no_effect_is_ignored_and_listed) {
+    static const char body[] =
+        "{" HELLO
+        ",\"metadata\":{\"a\":[1,{}]},\"service_tier\":\"auto\",\"store\":true,\"x\":null,"
+        "\"tools\":[{\"type\":\"function\"}],\"tool_choice\":\"auto\",\"function_call\":\"none\","
+        "\"priority\":99999999999999999999999,\"request_id\":\"r\",\"stream\":true,"
+        "\"best_of\":1.0,\"use_beam_search\":false,\"modalities\":[\"text\"],\"user\":\"me\","
+        "\"response_format\":{\"type\":\"text\"},\"suffix\":\"\",\"logits_processors\":[],"
+        "\"stream_options\":{\"include_obfuscation\":false,\"include_usage\":true,"
+        "\"continuous_usage_stats\":true}}";
+    static const char *const ignored[] = {"metadata",
+                                          "service_tier",
+                                          "store",
+                                          "tools",
+                                          "priority",
+                                          "request_id",
+                                          "stream_options.include_obfuscation"};
+    char many[1000] = "{" HELLO;
+    good(FV_API_CHAT, body);
+    cr_assert_eq(q.n_ignored, 7);
+    for (int32_t i = 0; i < q.n_ignored; i++) cr_assert_str_eq(q.ignored[i], ignored[i]);
+    cr_assert(q.usage_always && q.include_usage);
+    for (int i = 0; i < FV_API_IGNORED_MAX + 5; i++)
+        sprintf(many + strlen(many), ",\"x%d\":%d", i, i);
+    good(FV_API_CHAT, strcat(many, "}"));
+    cr_assert(q.n_ignored == FV_API_IGNORED_MAX && strcmp(q.ignored[15], "x15") == 0);
+    strict = true;
+    bad(FV_API_CHAT, body, "metadata", "not supported");
+    bad(FV_API_CHAT, "{" HELLO ",\"stream\":true,\"stream_options\":{\"x\":1}}", "stream_options.x",
+        "not su");
+    bad(FV_API_TOKENS, "{\"prompt\":\"x\",\"n\":2}", "n", "not supported");
+    good(FV_API_CHAT, "{" HELLO ",\"x\":null,\"user\":\"me\"}");
+    strict = false;
+}
+
+Test(api_request, numbers_are_integers_where_json_says_so) {
+    good(FV_API_CHAT, "{" HELLO ",\"max_tokens\":16.0,\"n\":2e0,\"seed\":-3.0,\"top_k\":1E1,"
+                      "\"temperature\":1}");
+    cr_assert(q.message.max_tokens == 16 && q.n == 2 &&
+              q.message.sampling->seed == UINT64_MAX - 2 && q.message.sampling->top_k == 10);
+    bad(FV_API_CHAT, "{" HELLO ",\"seed\":9223372036854775808}", "seed",
+        "-9223372036854775808 to 9223372036854775807, not 9.2");
+    bad(FV_API_CHAT, "{" HELLO ",\"seed\":-1e19}", "seed", "integer");
+    good(FV_API_CHAT, "{" HELLO ",\"seed\":-9223372036854775808}");
+    bad(FV_API_CHAT, "{" HELLO ",\"max_tokens\":1e999}", "max_tokens", "1 to 2147483647, not inf");
+    bad(FV_API_CHAT, "{" HELLO ",\"max_tokens\":\"5\"}", "max_tokens", "not the string \"5\"");
+    char body[1200] = "{\"n\":";
+    memset(body + 5, '1', 1100);
+    bad(FV_API_CHAT, body, "", "column 1030: more than 1024 characters of a number");
+    bad(FV_API_CHAT, "{" HELLO ",\"temperature\":-1e999}", "temperature", "out of range");
+    bad(FV_API_CHAT, "{" HELLO ",\"stop\":\"a\\u0000\"}", "stop", "\\u0000 in a string");
+    bad(FV_API_CHAT, "{" HELLO ",\"mod\\u0000el\":\"a\"}", "", "\\u0000 in a key");
 }
 
 Test(api_request, a_policy_is_given_in_one_of_three_ways) {
@@ -158,30 +237,35 @@ Test(api_request, each_mistake_names_its_field) {
         {"", "", "not JSON"},
         {"[1]", "", "object"},
         {"{\"a\":null,\n  \"b\": nul }", "", "line 2, column 11"},
-        {"{\"user\":1e999}", "", "out of range"},
-        {"{\"user\":99999999999999999999}", "", "out of range"},
         {"{\"user\":\"\\ud800x\"}", "", "surrogate"},
         {"{\"user\":\"\xff\"}", "", "0xff is not UTF-8"},
         {"{\"user\":{\"a\":{\"b\":1,\"b\":1}}}", "", "same key twice"},
-        {"{\"n\":1,\"n\":1}", "", "not JSON"},
-        {"{" HELLO ",\"tools\":[{}]}", "tools", "not supported"},
+        {"{\"n\":1,\"n\":1}", "", "not JSON: line 1, column 10: an object has the same key twice"},
+        {"{" HELLO ",\"tool_choice\":\"required\"}", "tool_choice", "\"auto\""},
+        {"{" HELLO ",\"tool_choice\":{\"type\":\"function\"}}", "tool_choice", "\"auto\""},
+        {"{" HELLO ",\"function_call\":{\"name\":\"f\"}}", "function_call", "tool calls"},
         {"{" HELLO ",\"response_format\":{\"type\":\"json_object\"}}", "response_format", "plain"},
-        {"{" HELLO ",\"best_of\":2}", "best_of", "not supported"},
+        {"{" HELLO ",\"response_format\":\"text\"}", "response_format", "{\"type\": \"text\"}"},
+        {"{" HELLO ",\"guided_choice\":[\"a\"]}", "guided_choice", "structured output"},
+        {"{" HELLO ",\"structured_outputs\":{}}", "structured_outputs", "structured output"},
+        {"{" HELLO ",\"modalities\":[\"text\",\"audio\"]}", "modalities[1]", "text"},
+        {"{" HELLO ",\"web_search_options\":{}}", "web_search_options", "web"},
+        {"{" HELLO ",\"use_beam_search\":true}", "use_beam_search", "beam search"},
+        {"{" HELLO ",\"use_beam_search\":1}", "use_beam_search", "true or false"},
+        {"{" HELLO ",\"best_of\":3,\"n\":2}", "best_of", "exceed n"},
         {"{" HELLO ",\"temperature\":\"hot\"}", "temperature", "number"},
-        {"{" HELLO ",\"temperature\":1e300}", "temperature", "number"},
+        {"{" HELLO ",\"temperature\":1e300}", "temperature", "out of range"},
         {"{" HELLO ",\"n\":0}", "n", "1 to 16"},
         {"{" HELLO ",\"n\":17}", "n", "1 to 16"},
         {"{" HELLO ",\"max_tokens\":1.5}", "max_tokens", "integer"},
         {"{" HELLO ",\"stream\":1}", "stream", "true or false"},
         {"{" HELLO ",\"stream_options\":{\"include_usage\":true}}", "stream_options", "stream"},
-        {"{" HELLO ",\"stream\":true,\"stream_options\":{\"x\":1}}", "stream_options.x", "not su"},
         {"{" HELLO ",\"top_logprobs\":2}", "top_logprobs", "logprobs"},
         {"{" HELLO ",\"logprobs\":true,\"top_logprobs\":21}", "top_logprobs", "0 to 20"},
         {"{" HELLO ",\"logprobs\":2}", "logprobs", "true or false"},
         {"{" HELLO ",\"logit_bias\":{\"x\":1}}", "logit_bias.x", "token id"},
         {"{" HELLO ",\"logit_bias\":{\"1\":\"x\"}}", "logit_bias.1", "number"},
         {"{" HELLO ",\"stop\":[1]}", "stop", "string"},
-        {"{" HELLO ",\"prompt\":\"x\"}", "prompt", "not supported"},
         {"{}", "messages", "required"},
         {"{\"messages\":[]}", "messages", "list"},
         {"{\"messages\":[1]}", "messages[0]", "object"},
@@ -196,7 +280,8 @@ Test(api_request, each_mistake_names_its_field) {
          "messages[0].content[0].image_url.url", "data:"},
         {"{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":1}]}]}",
          "messages[0].content[0].text", "string"},
-        {"{\"messages\":[{\"role\":\"user\",\"content\":\"\\u0000\"}]}", "", "not JSON"},
+        {"{\"messages\":[{\"role\":\"user\",\"content\":\"\\u0000\"}]}", "messages[0].content",
+         "\\u0000 in a string"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         bad(FV_API_CHAT, cases[i].body, cases[i].field, cases[i].word);
@@ -362,7 +447,6 @@ Test(api_request, tokens_are_asked_for_with_a_text_or_a_chat) {
     good(FV_API_TOKENS, "{" HELLO "}");
     cr_assert(!q.bare && !q.texts && q.message.prompt->chat);
     bad(FV_API_TOKENS, "{" HELLO ",\"prompt\":\"x\"}", "", "combined");
-    bad(FV_API_TOKENS, "{\"prompt\":\"x\",\"n\":2}", "n", "not supported");
 }
 
 Test(api_request, ids_are_made_a_text_of) {
@@ -478,7 +562,7 @@ Test(api_request, json_has_a_limit_and_data_urls_do_not_count) {
         "{\"messages\":[{\"content\":[{\"image_url\":{\"url\":\"data:image/png;base64,"};
     static const char *const items[] = {"{},", "xxxx", "\\n", "   ", "AAAA"};
     for (int i = 0; i < 5; i++) {
-        const fv_api_reader_options opt = {FV_API_CHAT, NULL, 100000};
+        const fv_api_reader_options opt = {.kind = FV_API_CHAT, .json_max = 100000};
         fv_api_reader *r;
         fv_status st = FV_OK;
         size_t n = 0;
@@ -496,9 +580,9 @@ Test(api_request, json_has_a_limit_and_data_urls_do_not_count) {
     }
 }
 
-Test(api_request, images_of_tokenize_are_checked_and_not_kept) {
+Test(api_request, images_of_tokenize_are_kept_for_their_sizes) {
     good(FV_API_TOKENS, "{\"messages\":[{\"role\":\"user\",\"content\":[" AT(PNG) "]}]}");
-    cr_assert(q.message.n_images == 1 && !q.message.images[0]->data.data);
+    cr_assert(q.message.n_images == 1 && q.message.images[0]->data.len == 6);
     bad(FV_API_TOKENS, "{\"messages\":[{\"role\":\"user\",\"content\":[" AT(PNG "=") "]}]}",
         "messages[0].content[0].image_url.url", "base64");
 }
