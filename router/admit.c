@@ -9,6 +9,7 @@
 #include "common/grow.h"
 #include "common/image_size.h"
 #include "policy/plan/plan.h"
+#include "router/admit_rules.h"
 #include "serving/layout_message.h"
 #include "serving/policy_message.h"
 
@@ -275,9 +276,12 @@ static fv_status check_range(const char *name, float v, float min, float max) {
 static fv_status check_sampling(const Fovea__Inference__V1__Sampling *s, uint32_t n_vocab) {
     if (!s) return FV_OK;
     FV_TRY(check_range("temperature", s->temperature, 0, 100));
-    FV_TRY(check_range("top_p", s->top_p, 0, 1));
+    FV_TRY(check_range("top_p", s->nucleus_case ? s->top_p : 1, 0, 1));
     FV_TRY(check_range("min_p", s->min_p, 0, 1));
-    FV_TRY(check_range("repetition_penalty", s->repetition_penalty, 0, 100));
+    if (s->repetition_case && !(s->repetition_penalty > 0 && s->repetition_penalty <= 100))
+        return FV_FAIL(FV_EINVAL,
+                       "repetition_penalty is %g; it must be above 0, up to 100 (1 is off)",
+                       (double)s->repetition_penalty);
     FV_TRY(check_range("presence_penalty", s->presence_penalty, -2, 2));
     FV_TRY(check_range("frequency_penalty", s->frequency_penalty, -2, 2));
     if (s->top_k > INT32_MAX) return FV_FAIL(FV_EINVAL, "top_k is %" PRIu32, s->top_k);
@@ -286,6 +290,7 @@ static fv_status check_sampling(const Fovea__Inference__V1__Sampling *s, uint32_
 
 static fv_status check_answer(const request_message *r, const model_message *model) {
     FV_TRY(check_sampling(r->sampling, model->n_vocab));
+    FV_TRY(fv_admit_rules(r, model->n_vocab));
     if (r->n_stop > STOP_MAX)
         return FV_FAIL(FV_EINVAL, "%zu stop strings; the limit is %d", r->n_stop, STOP_MAX);
     for (size_t i = 0; i < r->n_stop; i++)

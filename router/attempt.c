@@ -284,6 +284,9 @@ static fv_status start_decode(fv_attempt *a) {
     m.digests = r->msg->digests;
     m.token_texts = r->msg->token_texts;
     m.keep_ms = r->msg->keep_ms;
+    m.rules = r->msg->rules;
+    m.special_tokens = r->msg->special_tokens;
+    m.include_stop = r->msg->include_stop;
     m.n_replay = a->n_replay;
     m.replay = r->id_of;
     if (!a->ticket)

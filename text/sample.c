@@ -35,8 +35,8 @@ fv_status fv_sampling_check(const fv_sampling *s) {
         return FV_FAIL(FV_EINVAL, "temperature %g: it must be 0..100 (0 is greedy)",
                        (double)s->temperature);
     if (s->top_k < 0) return FV_FAIL(FV_EINVAL, "top-k %d: it must be 0 (off) or more", s->top_k);
-    if (!(s->top_p > 0 && s->top_p <= 1))
-        return FV_FAIL(FV_EINVAL, "top-p %g: it must be above 0, up to 1 (off)", (double)s->top_p);
+    if (!(s->top_p >= 0 && s->top_p <= 1))
+        return FV_FAIL(FV_EINVAL, "top-p %g: it must be 0..1 (1 is off)", (double)s->top_p);
     if (!(s->min_p >= 0 && s->min_p <= 1))
         return FV_FAIL(FV_EINVAL, "min-p %g: it must be 0 (off) to 1", (double)s->min_p);
     if (!(fabsf(s->frequency_penalty) <= 2))
@@ -133,7 +133,8 @@ static int32_t cut(const fv_sampling *s, const float *l, float m, fv_weights *v,
     int32_t n = first_ids(s->top_k, l, v->n, m, v->highest, c), kept = 0;
     float *w = v->w;
     for (int32_t i = 0; i < n; i++) w[i] = fv_weight(c[i].logprob, m, s->temperature);
-    while (n > 1 && w[n - 1] < s->min_p) n--; /* the first weight is 1 */
+    /* The first weight is 1; those of forbidden ids are 0. */
+    while (n > 1 && (w[n - 1] < s->min_p || w[n - 1] == 0)) n--;
     double total = 0;
     for (int32_t i = 0; i < n; i++) total += (double)w[i];
     /* A token stays while the mass before it is below top_p: the smallest set that reaches it. */
@@ -205,9 +206,9 @@ static void change_logits(const fv_sampling *s, float *x, int32_t n_vocab, const
     }
 }
 
-void fv_sample(const fv_sampling *s, const float *logits, int32_t n_vocab, const int32_t *seen,
-               int32_t n_seen, int32_t n_prompt, uint64_t step, fv_logprob *scratch,
-               fv_sampled *out) {
+void fv_sample(const fv_sampling *s, const fv_token_mask *mask, const float *logits,
+               int32_t n_vocab, const int32_t *seen, int32_t n_seen, int32_t n_prompt,
+               uint64_t step, fv_logprob *scratch, fv_sampled *out) {
     double total = fv_log_total(logits, n_vocab);
     report_top(s, logits, n_vocab, total, out);
     float *room = (float *)(scratch + n_vocab);
@@ -216,10 +217,13 @@ void fv_sample(const fv_sampling *s, const float *logits, int32_t n_vocab, const
                     .sum = room + 2 * (size_t)n_vocab,
                     .highest = room + 2 * (size_t)n_vocab + FV_WEIGHT_BLOCKS(n_vocab)};
     const float *l = logits;
-    if (changes_logits(s)) {
+    const bool masked = fv_token_mask_acts(mask, n_seen - n_prompt);
+    if (changes_logits(s) || masked) {
         float *changed = room + n_vocab;
         l = memcpy(changed, logits, (size_t)n_vocab * sizeof *l);
-        change_logits(s, changed, n_vocab, seen, n_seen, n_prompt, (int32_t *)v.w);
+        if (changes_logits(s))
+            change_logits(s, changed, n_vocab, seen, n_seen, n_prompt, (int32_t *)v.w);
+        if (masked) fv_token_mask_apply(mask, seen + n_prompt, n_seen - n_prompt, changed);
     }
     if (s->temperature > 0) {
         out->id = draw(s, l, uniform(s->seed, step), &v, scratch);

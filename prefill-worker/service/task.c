@@ -70,6 +70,9 @@ static fv_status read_request(fv_task *t) {
     j->generation.max_tokens = tokens < INT32_MAX ? (int32_t)tokens : INT32_MAX;
     j->generation.n_stop = (int32_t)r->n_stop;
     j->generation.stop = (const char *const *)r->stop;
+    j->generation.show_special = r->special_tokens;
+    j->generation.include_stop = r->include_stop;
+    FV_TRY(fv_request_rules(r->rules, &t->arena, &j->generation.rules));
     FV_TRY(fv_policy_from_message(r->policy, &j->policy));
     FV_TRY(read_images(t));
     FV_TRY(read_videos(t));
