@@ -353,12 +353,17 @@ static int32_t read_schedules(const model_message *m, fv_schedule out[FV_SCHEDUL
     return n;
 }
 
+/* Whether the number of the prompt's tokens is known: it is ids, and nothing is cut off. */
+static bool is_exact(const request_message *r) {
+    return r->prompt->form_case == FOVEA__INFERENCE__V1__PROMPT__FORM_IDS && !r->truncate_case;
+}
+
 static fv_status make_plan(const request_message *r, const model_message *m, const extent *x,
                            fv_plan *plan) {
     fv_policy policy;
     fv_schedule fitted[FV_SCHEDULES];
     int32_t source_layers[FV_PLAN_MAX_LAYERS] = {0};
-    bool ids = r->prompt->form_case == FOVEA__INFERENCE__V1__PROMPT__FORM_IDS;
+    bool ids = is_exact(r);
     bool latent = m->latent_layers <= m->n_layer && m->latent_directions <= UINT16_MAX;
     bool calibrated = m->n_lazy_source_layers == m->n_layer; /* the worker is calibrated */
     for (uint32_t l = 0; calibrated && l < m->n_layer; l++)
@@ -425,7 +430,7 @@ static fv_status bound_bytes(const request_message *r, const model_message *m, c
                              size_t text_rows, fv_need *need) {
     uint32_t limit = m->limits ? m->limits->max_positions : 0;
     uint64_t visual = images->visual, taken;
-    bool exact = r->prompt->form_case == FOVEA__INFERENCE__V1__PROMPT__FORM_IDS;
+    bool exact = is_exact(r);
     FV_TRY(count_positions(r, m, images, &taken));
     if (limit && taken >= limit)
         return FV_FAIL(FV_EINVAL,

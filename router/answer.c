@@ -30,6 +30,15 @@ fv_status fv_answer_accept(fv_request *r) {
     return FV_OK;
 }
 
+fv_status fv_answer_prompt(fv_request *r, uint32_t number, Fovea__Inference__V1__PromptTokens *t) {
+    event_message e = FOVEA__INFERENCE__V1__GENERATE_EVENT__INIT;
+    if (number < r->n_prompt_told || r->n_token > 0) return FV_OK;
+    r->n_prompt_told++;
+    e.event_case = FOVEA__INFERENCE__V1__GENERATE_EVENT__EVENT_PROMPT;
+    e.prompt = t;
+    return fv_rpc_call_send(r->client, &e.base);
+}
+
 fv_status fv_answer_check(const fv_request *r, const fv_tokens_message *t) {
     if (!t || t->n_tokens == 0) return FV_FAIL(FV_EDATA, "received an event without tokens");
     if (t->index != r->n_token)

@@ -143,6 +143,7 @@ static void note_tokens(fv_attempt *a, uint32_t n) {
 
 void fv_attempt_resume(fv_attempt *a) {
     a->token_s = 0;
+    if (a->prefill) fv_rpc_call_resume(a->prefill);
     if (a->decode) fv_rpc_call_resume(a->decode);
 }
 
@@ -361,6 +362,16 @@ static fv_status on_handed_off(fv_attempt *a, grpc_byte_buffer *message) {
     return FV_OK;
 }
 
+/* Passes tokens of the prompt on, as fast as the client reads them. */
+static fv_status on_prompt(fv_attempt *a, fv_rpc_call *c,
+                           Fovea__Inference__V1__PromptTokens *prompt) {
+    fv_request *r = a->req;
+    fv_status st = fv_answer_accept(r);
+    if (st == FV_OK) st = fv_answer_prompt(r, a->n_prompt++, prompt);
+    if (st == FV_OK && !fv_rpc_call_writable(r->client)) fv_rpc_call_pause(c);
+    return client_status(r, st);
+}
+
 static fv_status on_prefilled(fv_rpc_call *c, grpc_byte_buffer *message) {
     fv_attempt *a = fv_rpc_call_user(c);
     ProtobufCMessage *m;
@@ -372,6 +383,7 @@ static fv_status on_prefilled(fv_rpc_call *c, grpc_byte_buffer *message) {
     case FOVEA__HANDOFF__V1__PREFILL_EVENT__EVENT_FIRST_TOKEN:
         return on_first_token(a, e->first_token);
     case FOVEA__HANDOFF__V1__PREFILL_EVENT__EVENT_HANDED_OFF: return on_handed_off(a, message);
+    case FOVEA__HANDOFF__V1__PREFILL_EVENT__EVENT_PROMPT: return on_prompt(a, c, e->prompt);
     default: return FV_OK;
     }
 }

@@ -42,6 +42,7 @@ typedef struct fv_attempt {
     fv_rpc_call *prefill, *decode; /* borrowed; NULL: not begun, or over */
     fv_span prefill_span, decode_span;
     fv_reservation p, d;
+    uint32_t n_prompt;                         /* events of the prompt that it has brought */
     uint32_t n_replay;                         /* tokens that the client had before this attempt */
     fv_arena arena;                            /* owns the workers' messages that are kept */
     const Fovea__Handoff__V1__Ticket *ticket;  /* from Begun */
@@ -98,6 +99,7 @@ struct fv_request {
 
     /* What the client has received. */
     bool accepted;
+    uint32_t n_prompt_told; /* events of the prompt's tokens */
     uint32_t n_token;
     size_t cap_id, cap_digest;
     uint32_t *id_of;     /* [n_token], owned */
@@ -244,6 +246,9 @@ fv_status fv_blame_sentence(const fv_request *r); /* FV_EFATAL: the request has 
 
 /* All of these may fail for lack of memory, or because the client reads too slowly. */
 fv_status fv_answer_accept(fv_request *r); /* sends Accepted once; later calls do nothing */
+
+/* Sends event `number` (0, 1, ...) of the prompt's tokens, unless the client has it from another attempt. */
+fv_status fv_answer_prompt(fv_request *r, uint32_t number, Fovea__Inference__V1__PromptTokens *t);
 
 /* FV_EDATA: these are not the next tokens. */
 fv_status fv_answer_check(const fv_request *r, const fv_tokens_message *t);

@@ -66,22 +66,22 @@ static int by_rank(const void *a, const void *b) {
     return x->id < y->id ? -1 : x->id > y->id;
 }
 
-/* Fills out->top, which holds logits until all are found. */
-static void report_top(const fv_sampling *s, const float *logits, int32_t n, double total,
-                       fv_sampled *out) {
-    out->n_top = 0;
-    for (int32_t i = 0; i < n && s->n_logprobs; i++) {
+/* `top` holds logits until all are found. */
+int32_t fv_logprobs_top(const float *logits, int32_t vocab, double total, int32_t n,
+                        fv_logprob *top) {
+    int32_t found = 0;
+    for (int32_t i = 0; i < vocab && n; i++) {
         fv_logprob c = {i, logits[i]};
-        int32_t at = out->n_top;
-        if (at == s->n_logprobs && !(c.logprob > out->top[at - 1].logprob)) continue;
-        while (at > 0 && by_rank(&c, &out->top[at - 1]) < 0) at--;
-        if (at == s->n_logprobs) continue;
-        if (out->n_top < s->n_logprobs) out->n_top++;
-        for (int32_t j = out->n_top - 1; j > at; j--) out->top[j] = out->top[j - 1];
-        out->top[at] = c;
+        int32_t at = found;
+        if (at == n && !(c.logprob > top[at - 1].logprob)) continue;
+        while (at > 0 && by_rank(&c, &top[at - 1]) < 0) at--;
+        if (at == n) continue;
+        if (found < n) found++;
+        for (int32_t j = found - 1; j > at; j--) top[j] = top[j - 1];
+        top[at] = c;
     }
-    for (int32_t i = 0; i < out->n_top; i++)
-        out->top[i].logprob = (float)((double)out->top[i].logprob - total);
+    for (int32_t i = 0; i < found; i++) top[i].logprob = (float)((double)top[i].logprob - total);
+    return found;
 }
 
 /* ---- top_k ------------------------------------------------------------------------------- */
@@ -210,7 +210,7 @@ void fv_sample(const fv_sampling *s, const fv_token_mask *mask, const float *log
                int32_t n_vocab, const int32_t *seen, int32_t n_seen, int32_t n_prompt,
                uint64_t step, fv_logprob *scratch, fv_sampled *out) {
     double total = fv_log_total(logits, n_vocab);
-    report_top(s, logits, n_vocab, total, out);
+    out->n_top = fv_logprobs_top(logits, n_vocab, total, s->n_logprobs, out->top);
     float *room = (float *)(scratch + n_vocab);
     fv_weights v = {.n = n_vocab,
                     .w = room,

@@ -48,6 +48,11 @@ typedef struct fv_sampled {
     fv_logprob top[FV_MAX_LOGPROBS]; /* most likely first; ties: lower id first */
 } fv_sampled;
 
+/* Writes the n likeliest of logits [vocab], of which `total` is the fv_log_total, in the order of
+ * fv_sampled.top; returns how many there are. n <= FV_MAX_LOGPROBS. */
+int32_t fv_logprobs_top(const float *logits, int32_t vocab, double total, int32_t n,
+                        fv_logprob *top);
+
 /* XXH64 of logits [vocab]: equal for equal steps, so that two runs can be compared from outside. */
 uint64_t fv_logits_digest(const float *logits, int32_t vocab);
 

@@ -80,6 +80,9 @@ static fv_status read_request(fv_task *t) {
     FV_TRY(fv_request_ids(m->replay, m->n_replay, context, &t->arena, &replay));
     j->n_replay = (int32_t)m->n_replay;
     j->replay = replay;
+    j->want_scores = r->prompt_alternatives_case && m->n_replay == 0;
+    j->n_score_top = narrow(r->prompt_alternatives_case ? r->prompt_logprobs : 0);
+    j->n_prompt_most = narrow(r->truncate_case ? r->truncate_prompt_tokens : 0);
     return FV_OK;
 }
 
@@ -177,4 +180,5 @@ void fv_task_release(fv_task *t, bool keep) {
 void fv_task_fini(fv_task *t) {
     fv_prefill_job_free(&t->prefill);
     fv_arena_fini(&t->arena);
+    fv_arena_fini(&t->told_arena);
 }
