@@ -288,6 +288,7 @@ static fv_status start_decode(fv_attempt *a) {
     m.rules = r->msg->rules;
     m.special_tokens = r->msg->special_tokens;
     m.include_stop = r->msg->include_stop;
+    m.continue_text = r->msg->continue_text;
     m.n_replay = a->n_replay;
     m.replay = r->id_of;
     if (!a->ticket)

@@ -113,6 +113,12 @@ static fv_status start(fv_generation *s, const fv_generation_options *opt, const
     FV_TRY(fv_token_mask_open(&opt->rules, tok, opt->n_vocab, s->ending, s->n_ending, &s->mask));
     FV_TRY(fv_detokenizer_open(tok, !opt->show_special, &s->detok));
     FV_TRY(fv_stop_open(opt->stop, opt->n_stop, opt->include_stop, &s->stop));
+    if (opt->continue_text && s->n_prompt > 0) {
+        const char *text; /* the prompt's, which is shown already */
+        size_t n;
+        (void)fv_detokenizer_push(s->detok, s->ids[s->n_prompt - 1], &text,
+                                  &n); /* an image has none */
+    }
     /* Replay tokens that another worker has shown, which restores the detokeniser and the stops. */
     for (int32_t i = s->n_prompt; i < s->n; i++) FV_TRY(push_token(s, s->ids[i], i - s->n_prompt));
     s->n_shown = 0;

@@ -29,6 +29,8 @@ typedef struct fv_generation_options {
     int32_t n_stop;
     const char *const *stop; /* [n_stop] copied */
     bool show_special;       /* special tokens are text, in their written form */
+    /* The text continues the prompt's: a decoder cuts no space off its front. */
+    bool continue_text;
     bool include_stop; /* the text includes the stop string, or the text of the ending token */
     int32_t n_forced;
     const int32_t *forced; /* [n_forced] the answer's first tokens, whatever the logits; borrowed */

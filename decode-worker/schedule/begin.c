@@ -17,6 +17,7 @@ static fv_status open_sequence(const fv_beginning *a, fv_answer *x, const int32_
     opt.rules = x->rules;
     opt.show_special = x->show_special;
     opt.include_stop = x->include_stop;
+    opt.continue_text = x->continue_text;
     opt.n_forced = x->n_forced;
     opt.forced = x->forced;
     return fv_fail_caller(fv_generation_open(&opt, a->engine->tok, ids, n, n_prompt, &x->seq));

@@ -65,6 +65,7 @@ fv_status fv_decode_request_read(const request_message *q, int32_t context, fv_a
     x->ignore_eos = q->ignore_eos;
     x->show_special = q->special_tokens;
     x->include_stop = q->include_stop;
+    x->continue_text = q->continue_text;
     x->digests = q->digests;
     x->keep_s = 1e-3 * (double)q->keep_ms;
     FV_TRY(fv_request_rules(q->rules, a, &x->rules));

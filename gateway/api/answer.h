@@ -29,7 +29,7 @@ typedef struct fv_api_choice {
     const fv_api_logprobs *kept; /* of an unstreamed answer; NULL: null */
     json_t *ids;                 /* of the tokens of a chunk; NULL: none */
     json_t *prompt_ids;          /* of the prompt, in one chunk; NULL: none */
-    /* Of an unstreamed answer; NULL: none. */
+    /* Lists of an unstreamed answer; NULL: none. */
     const fv_api_list *all_ids, *all_prompt_ids, *prompt_logprobs;
     json_t *fovea; /* NULL: none */
     Fovea__Inference__V1__FinishReason finish;

@@ -11,6 +11,8 @@
 #include "serving/worker/model_info.h"
 #include "serving/worker/request.h"
 
+enum { IDS_MAX = 1 << 20 }; /* of a prompt that is cut to fit the context */
+
 /* ---- the request ------------------------------------------------------------------------ */
 
 /* Returns the time by which a chat must be rendered. */
@@ -72,11 +74,13 @@ static fv_status read_request(fv_task *t) {
     j->generation.stop = (const char *const *)r->stop;
     j->generation.show_special = r->special_tokens;
     j->generation.include_stop = r->include_stop;
+    j->generation.continue_text = r->continue_text;
     FV_TRY(fv_request_rules(r->rules, &t->arena, &j->generation.rules));
     FV_TRY(fv_policy_from_message(r->policy, &j->policy));
     FV_TRY(read_images(t));
     FV_TRY(read_videos(t));
-    FV_TRY(fv_request_prompt(r->prompt, j->n_image, context, &t->arena, &j->form));
+    FV_TRY(fv_request_prompt(r->prompt, j->n_image, r->truncate_case ? IDS_MAX : context,
+                             &t->arena, &j->form));
     FV_TRY(fv_request_ids(m->replay, m->n_replay, context, &t->arena, &replay));
     j->n_replay = (int32_t)m->n_replay;
     j->replay = replay;

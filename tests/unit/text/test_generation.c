@@ -23,7 +23,7 @@ static void close_tokenizer(void) { fv_tokenizer_free(tok); }
 TestSuite(generation, .init = open_tokenizer, .fini = close_tokenizer);
 
 enum { VOCAB = 700, EOS = 2 };
-static const int32_t eos = EOS, prompt[] = {1, 50};
+static const int32_t eos = EOS, prompt[] = {1, 600};
 
 static fv_generation_options options(void) {
     return (fv_generation_options){.sampling = fv_sampling_default(),
@@ -123,6 +123,16 @@ Test(generation, a_stop_string_is_included_if_asked_for) {
     cr_assert_str_eq(answer_of(&opt, ids, 3).text, "a");
     opt.include_stop = true;
     cr_assert_str_eq(answer_of(&opt, ids, 3).text, "ab");
+}
+
+Test(generation, a_text_that_continues_the_prompt_keeps_its_first_space) {
+    const int32_t ids[] = {id_of("\xE2\x96\x81"), id_of("a"), EOS};
+    fv_generation_options opt = options();
+    cr_assert_str_eq(answer_of(&opt, ids, 3).text, "a");
+    opt.continue_text = true;
+    answer a = answer_of(&opt, ids, 3);
+    cr_assert_str_eq(a.text, " a");
+    cr_assert(a.offset[0] == 0 && a.offset[1] == 1);
 }
 
 Test(generation, offsets_count_characters_of_the_text) {
