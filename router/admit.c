@@ -523,18 +523,24 @@ static fv_status lay_images(const request_message *r, const model_message *m, in
     return FV_OK;
 }
 
+static uint32_t default_tokens(const model_message *model, uint32_t tokens_default) {
+    uint32_t n = tokens_default;
+    if (!n) n = model->limits ? model->limits->max_positions : 0;
+    if (!n) n = FV_REQUEST_TOKENS_LEAST;
+    return n < TEXT_ROWS_MAX ? n : TEXT_ROWS_MAX;
+}
+
 fv_status fv_admit(const request_message *r, const model_message *model, uint32_t keep_ms_max,
-                   fv_need *out) {
+                   uint32_t tokens_default, fv_need *out) {
     size_t n_image = 0, text_rows = 0;
     FV_TRY(check_names(r, model));
     FV_TRY(check_answer(r, model));
     FV_TRY(check_conversation(r, keep_ms_max));
     FV_TRY(read_prompt(r, model, &n_image, &text_rows));
     FV_TRY(check_text(r, model));
-    uint32_t fallback = model->limits ? model->limits->max_tokens_default : 0;
     fv_need need = {.max_tokens = r->max_tokens};
     FV_TRY(check_images(r, model, n_image, &need.pixels));
-    if (!need.max_tokens) need.max_tokens = fallback ? fallback : FV_REQUEST_TOKENS_DEFAULT;
+    if (!need.max_tokens) need.max_tokens = default_tokens(model, tokens_default);
     if (need.max_tokens > TEXT_ROWS_MAX)
         return FV_FAIL(FV_EINVAL, "max_tokens is %" PRIu32 "; at most %d can be asked for",
                        need.max_tokens, TEXT_ROWS_MAX);

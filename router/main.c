@@ -45,6 +45,10 @@ static const fv_option table[] = {
      0, 0},
     {"replays", "FOVEA_REPLAYS", FV_OPTION_INT, "N", "3",
      "how many times a request is replayed after losing a worker", 0, 100},
+    {"max-tokens-default", "FOVEA_MAX_TOKENS_DEFAULT", FV_OPTION_INT, "N", "1024",
+     "maximum tokens of an answer whose request has no max_tokens, within the context; less where "
+     "KV for as many fits no worker; 0: the rest of the context",
+     0, 1 << 24},
     {"report-ms", "FOVEA_REPORT_MS", FV_OPTION_INT, "MS", "500", "interval of worker reports", 10,
      60000},
     {"stall-ms", "FOVEA_STALL_MS", FV_OPTION_INT, "MS", "30000",
@@ -109,6 +113,8 @@ static fv_status run(const fv_options *o) {
                              .wait_ms = fv_options_int(o, "wait-ms"),
                              .unread_ms = fv_options_int(o, "unread-ms"),
                              .replays = (int32_t)fv_options_int(o, "replays"),
+                             .max_tokens_default =
+                                 (uint32_t)fv_options_int(o, "max-tokens-default"),
                              .report_ms = (uint32_t)fv_options_int(o, "report-ms"),
                              .stall_ms = fv_options_int(o, "stall-ms"),
                              .silence_ms = (uint32_t)fv_options_int(o, "silence-ms"),

@@ -23,6 +23,7 @@ static uint32_t id_list[] = {1, 2, 999, 3};
 static uint8_t bytes[] = "\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x14\0\0\0\x0a";
 static request_message req;
 static fv_need need;
+static uint32_t tokens_default = 64;
 static uint32_t keep_ms_max;
 
 /* Four ids, one of them an image's, for a model of 4 layers, 2 KV heads of 8 numbers. */
@@ -69,12 +70,14 @@ static void setup(void) {
 TestSuite(router_admit, .init = setup);
 
 static void refused(fv_status st, const char *words) {
-    cr_assert_eq(fv_admit(&req, &model, keep_ms_max, &need), st, "%s", fv_last_error());
+    cr_assert_eq(fv_admit(&req, &model, keep_ms_max, tokens_default, &need), st, "%s",
+                 fv_last_error());
     cr_assert(strstr(fv_last_error(), words), "%s", fv_last_error());
 }
 
 static void admitted(void) {
-    cr_assert_eq(fv_admit(&req, &model, keep_ms_max, &need), FV_OK, "%s", fv_last_error());
+    cr_assert_eq(fv_admit(&req, &model, keep_ms_max, tokens_default, &need), FV_OK, "%s",
+                 fv_last_error());
 }
 
 Test(router_admit, the_bound_is_rows_times_bytes) {
@@ -263,11 +266,12 @@ Test(router_admit, an_answer_is_bounded_by_the_positions_that_are_left) {
 
 Test(router_admit, zero_tokens_is_the_default) {
     req.max_tokens = 0;
-    admitted();
-    cr_assert_eq(need.max_tokens, FV_REQUEST_TOKENS_DEFAULT);
-    limits.max_tokens_default = 7;
+    tokens_default = 7;
     admitted();
     cr_assert_eq(need.max_tokens, 7);
+    tokens_default = 0;
+    admitted();
+    cr_assert_eq(need.max_tokens, limits.max_positions, "the rest of the context bounds it");
 }
 
 Test(router_admit, another_model_is_not_found) {

@@ -117,8 +117,8 @@ Test(router_generate, a_request_without_max_tokens_gets_the_default) {
     workers();
     client_ask_wait(&r, &k, 0);
     cr_assert_eq(k.end.status, FV_OK, "%s", k.why);
-    cr_assert_eq(r.p.max_tokens, FV_REQUEST_TOKENS_DEFAULT);
-    cr_assert_eq(k.n_tokens, FV_REQUEST_TOKENS_DEFAULT);
+    cr_assert_eq(r.p.max_tokens, FV_REQUEST_TOKENS_LEAST);
+    cr_assert_eq(k.n_tokens, FV_REQUEST_TOKENS_LEAST);
     router_rig_close(&r);
 }
 
