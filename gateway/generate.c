@@ -27,6 +27,7 @@
 
 typedef Fovea__Inference__V1__Accepted accepted_message;
 typedef Fovea__Inference__V1__Finished finished_message;
+typedef Fovea__Inference__V1__PromptTokens prompt_message;
 typedef Fovea__Inference__V1__Tokens tokens_message;
 
 typedef struct choice {
@@ -37,9 +38,11 @@ typedef struct choice {
     bool paused, finished, begun;
     char *text; /* [n_text] of an unstreamed answer; owned, terminated */
     size_t n_text, cap_text;
-    size_t offset;            /* bytes of tokens before the next one, for text_offset */
-    fv_api_logprobs logprobs; /* of an unstreamed answer */
-    json_t *fovea;            /* owned; NULL: none */
+    uint32_t n_char; /* characters of the text so far, that of an echoed prompt included */
+    fv_api_logprobs logprobs;
+    fv_api_list ids, prompt_ids, prompt_logprobs; /* of an unstreamed answer */
+    json_t *prompt_ids_held;                      /* of a stream until it has all; owned */
+    json_t *fovea;                                /* owned; NULL: none */
     Fovea__Inference__V1__FinishReason reason;
     fv_api_usage usage;
 } choice;
@@ -77,6 +80,7 @@ typedef struct answer {
     int32_t n_call; /* not over yet */
     int32_t n_left; /* choices not finished yet */
     bool streaming, over;
+    bool may_cut; /* the request has stop strings that are not part of the text */
     fv_alive_stream alive;
     int32_t n_choice; /* those of the first prompt, those of the second one, ...; 0: not begun */
     choice *choices;  /* [n_choice] owned */
@@ -106,6 +110,10 @@ static void answer_free(answer *a) {
     for (int32_t i = 0; i < a->n_choice; i++) {
         free(a->choices[i].text);
         fv_api_logprobs_free(&a->choices[i].logprobs);
+        free(a->choices[i].ids.text);
+        free(a->choices[i].prompt_ids.text);
+        free(a->choices[i].prompt_logprobs.text);
+        json_decref(a->choices[i].prompt_ids_held);
         json_decref(a->choices[i].fovea);
     }
     free(a->choices);
@@ -221,34 +229,96 @@ static fv_status keep_text(choice *c, const char *text) {
     return FV_OK;
 }
 
-static fv_status on_tokens(choice *c, const tokens_message *t) {
+static uint32_t characters(const char *text) {
+    uint32_t n = 0;
+    for (; *text; text++) n += ((unsigned char)*text & 0xC0) != 0x80;
+    return n;
+}
+
+/* Sends or keeps text and what comes with it. The entries of logprobs whose text this is, or all of them
+ * with n_char UINT32_MAX, are given out. ids: borrowed; NULL: none. */
+static fv_status pass_on(choice *c, const char *text, uint32_t n_char, json_t *ids) {
     answer *a = c->answer;
-    const fv_api_kind kind = a->request.kind;
     json_t *logprobs = NULL;
-    c->usage.n_answer += t->n_tokens;
-    a->task.facts.n_answer += t->n_tokens;
-    if (a->task.facts.first_s == 0) a->task.facts.first_s = fv_clock_s();
     if (!a->request.stream) {
-        if (a->request.logprobs) FV_TRY(fv_api_logprobs_add(kind, t, &c->offset, &c->logprobs));
-        return keep_text(c, t->text);
+        FV_TRY(fv_api_logprobs_keep(&c->logprobs, n_char));
+        if (ids) FV_TRY(fv_api_list_add(&c->ids, ids));
+        return keep_text(c, text);
     }
-    if (a->request.logprobs) FV_TRY(fv_api_logprobs_json(kind, t, &c->offset, &logprobs));
-    if (t->text[0] || logprobs)
-        send_chunk(c, &(fv_api_choice){.index = c->index, .text = t->text, .logprobs = logprobs});
+    FV_TRY(fv_api_logprobs_take(&c->logprobs, n_char, &logprobs));
+    if (text[0] || logprobs || ids)
+        send_chunk(
+            c, &(fv_api_choice){.index = c->index, .text = text, .logprobs = logprobs, .ids = ids});
     json_decref(logprobs);
     return FV_OK;
+}
+
+/* Returns up to which character logprobs are given out: where a stop string may still cut text off, that
+ * which has come, otherwise all. */
+static uint32_t given_out(const choice *c) { return c->answer->may_cut ? c->n_char : UINT32_MAX; }
+
+static fv_status on_tokens(choice *c, const tokens_message *t) {
+    const fv_api_request *q = &c->answer->request;
+    json_t *ids = NULL;
+    if (q->prompt_only) return FV_OK;
+    c->usage.n_answer += t->n_tokens;
+    c->answer->task.facts.n_answer += t->n_tokens;
+    if (c->answer->task.facts.first_s == 0) c->answer->task.facts.first_s = fv_clock_s();
+    c->n_char += characters(t->text);
+    if (q->logprobs) FV_TRY(fv_api_logprobs_add(&c->logprobs, t));
+    if (q->ids) ids = json_array();
+    for (size_t i = 0; q->ids && i < t->n_tokens; i++)
+        json_array_append_new(ids, json_integer(t->tokens[i]->id));
+    fv_status st = pass_on(c, t->text, given_out(c), ids);
+    json_decref(ids);
+    return st;
+}
+
+/* ---- the prompt's tokens ------------------------------------------------------------------ */
+
+/* Returns ids of the prompt, where the request asks for them. A stream has them in one chunk. */
+static fv_status return_prompt_ids(choice *c, const prompt_message *t) {
+    answer *a = c->answer;
+    if (!a->request.ids) return FV_OK;
+    if (!c->prompt_ids_held) c->prompt_ids_held = json_array();
+    for (size_t i = 0; i < t->n_tokens; i++)
+        json_array_append_new(c->prompt_ids_held,
+                              json_integer(t->tokens[i]->token ? t->tokens[i]->token->id : 0));
+    if (!c->prompt_ids_held) return FV_FAIL(FV_ENOMEM, "out of memory for the prompt's ids");
+    if (t->index + t->n_tokens < t->n_prompt) return FV_OK;
+    if (a->request.stream)
+        send_chunk(c, &(fv_api_choice){.index = c->index, .prompt_ids = c->prompt_ids_held});
+    fv_status st = a->request.stream ? FV_OK : fv_api_list_add(&c->prompt_ids, c->prompt_ids_held);
+    json_decref(c->prompt_ids_held);
+    c->prompt_ids_held = NULL;
+    return st;
+}
+
+static fv_status on_prompt(choice *c, const prompt_message *t) {
+    const fv_api_request *q = &c->answer->request;
+    FV_TRY(return_prompt_ids(c, t));
+    if (q->prompt_logprobs) FV_TRY(fv_api_prompt_logprobs_add(t, &c->prompt_logprobs));
+    if (!q->echo) return FV_OK;
+    c->n_char += characters(t->text);
+    c->logprobs.base = c->n_char;
+    if (q->logprobs) FV_TRY(fv_api_logprobs_add_prompt(&c->logprobs, t));
+    return pass_on(c, t->text, UINT32_MAX, NULL);
 }
 
 static fv_status on_finished(choice *c, const finished_message *f) {
     answer *a = c->answer;
     if (c->finished) return FV_FAIL(FV_EDATA, "the router finished the answer twice");
     c->finished = true;
-    c->reason = f->reason;
+    c->reason = a->request.prompt_only ? FOVEA__INFERENCE__V1__FINISH_REASON__FINISH_REASON_LENGTH
+                                       : f->reason;
     if (f->report) set_prompt(c, f->report->n_prompt);
     if (a->request.stream || a->request.report || f->conversation.len)
         c->fovea = fv_api_fovea(f, a->request.stream || a->request.report, &a->arena);
+    /* Entries that wait have no text if a stop string cut it off. */
+    if (f->reason != FOVEA__INFERENCE__V1__FINISH_REASON__FINISH_REASON_STOP)
+        FV_TRY(pass_on(c, "", UINT32_MAX, NULL));
     if (a->request.stream)
-        send_chunk(c, &(fv_api_choice){.index = c->index, .finish = f->reason, .fovea = c->fovea});
+        send_chunk(c, &(fv_api_choice){.index = c->index, .finish = c->reason, .fovea = c->fovea});
     return FV_OK;
 }
 
@@ -265,6 +335,8 @@ static fv_status on_message(fv_rpc_call *call, grpc_byte_buffer *message) {
     if (c->answer->request.stream) begin_choice(c);
     if (e->event_case == FOVEA__INFERENCE__V1__GENERATE_EVENT__EVENT_TOKENS)
         st = on_tokens(c, e->tokens);
+    if (e->event_case == FOVEA__INFERENCE__V1__GENERATE_EVENT__EVENT_PROMPT)
+        st = on_prompt(c, e->prompt);
     if (e->event_case == FOVEA__INFERENCE__V1__GENERATE_EVENT__EVENT_FINISHED)
         st = on_finished(c, e->finished);
     pause_if_full(c);
@@ -312,6 +384,10 @@ static void complete(answer *a) {
         list[i] = (fv_api_choice){.index = i,
                                   .text = c->text,
                                   .kept = a->request.logprobs ? &c->logprobs : NULL,
+                                  .all_ids = a->request.ids ? &c->ids : NULL,
+                                  .all_prompt_ids = a->request.ids ? &c->prompt_ids : NULL,
+                                  .prompt_logprobs =
+                                      a->request.prompt_logprobs ? &c->prompt_logprobs : NULL,
                                   .fovea = c->fovea,
                                   .finish = c->reason};
     }
@@ -384,7 +460,9 @@ static fv_status start_call(answer *a, int32_t index) {
     choice *c = &a->choices[index];
     Fovea__Inference__V1__GenerateRequest *m = &a->request.message;
     const int32_t n = a->request.n;
-    *c = (choice){.answer = a, .index = index};
+    *c = (choice){.answer = a,
+                  .index = index,
+                  .logprobs = {.kind = a->request.kind, .as_ids = a->request.as_ids}};
     m->prompt = a->request.prompts[index / n];
     m->sampling->seed = a->seed + (uint64_t)(index % n); /* each choice of a prompt has its own */
     /* The router shares the fleet by client address where there are no tenants and it trusts this
@@ -438,6 +516,7 @@ static fv_status start_calls(answer *a) {
     a->choices = calloc((size_t)n, sizeof *a->choices);
     if (!a->choices) return FV_FAIL(FV_ENOMEM, "out of memory for %d answers", n);
     a->n_choice = a->n_left = n;
+    a->may_cut = a->request.message.n_stop > 0 && !a->request.message.include_stop;
     for (int32_t i = 0; i < n; i++) FV_TRY(start_call(a, i));
     return FV_OK;
 }

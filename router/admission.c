@@ -81,10 +81,27 @@ static fv_status check_fits(const fv_request *r, const fv_fleet *f, const fv_nee
     return FV_OK;
 }
 
+/* Whether the request fits its tenant's KV and the workers'. */
+static bool fits(const fv_request *r, const fv_fleet *f, const fv_need *need) {
+    const uint64_t tenant = fv_tenancy_kv_bytes(r->tenant);
+    return !(tenant && need->bytes_least > tenant) && check_fits(r, f, need) == FV_OK;
+}
+
+/* Checks the request. An answer without max_tokens may have the default, or so much less that KV for it
+ * fits: KV is reserved for all tokens that an answer may have. */
+static fv_status find_need(const fv_request *r, const fv_fleet *f, fv_need *need) {
+    uint32_t tokens = r->relay->opt.max_tokens_default;
+    FV_TRY(fv_admit(r->msg, fv_fleet_model(f), fv_fleet_keep_ms_max(f), tokens, need));
+    while (!r->msg->max_tokens && need->max_tokens > FV_REQUEST_TOKENS_LEAST && !fits(r, f, need)) {
+        tokens = need->max_tokens / 2;
+        FV_TRY(fv_admit(r->msg, fv_fleet_model(f), fv_fleet_keep_ms_max(f), tokens, need));
+    }
+    return check_fits(r, f, need);
+}
+
 fv_status fv_request_admit(fv_request *r, fv_fleet *f) {
     fv_need need;
-    FV_TRY(fv_admit(r->msg, fv_fleet_model(f), fv_fleet_keep_ms_max(f), &need));
-    FV_TRY(check_fits(r, f, &need));
+    FV_TRY(find_need(r, f, &need));
     fv_work work = fv_estimate_work(&f->estimate, need.tokens_known, need.tokens_text,
                                     need.max_tokens, r->msg->ignore_eos);
     work.pixels = need.pixels;

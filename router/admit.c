@@ -9,6 +9,7 @@
 #include "common/grow.h"
 #include "common/image_size.h"
 #include "policy/plan/plan.h"
+#include "router/admit_rules.h"
 #include "serving/layout_message.h"
 #include "serving/policy_message.h"
 
@@ -276,9 +277,12 @@ static fv_status check_range(const char *name, float v, float min, float max) {
 static fv_status check_sampling(const Fovea__Inference__V1__Sampling *s, uint32_t n_vocab) {
     if (!s) return FV_OK;
     FV_TRY(check_range("temperature", s->temperature, 0, 100));
-    FV_TRY(check_range("top_p", s->top_p, 0, 1));
+    FV_TRY(check_range("top_p", s->nucleus_case ? s->top_p : 1, 0, 1));
     FV_TRY(check_range("min_p", s->min_p, 0, 1));
-    FV_TRY(check_range("repetition_penalty", s->repetition_penalty, 0, 100));
+    if (s->repetition_case && !(s->repetition_penalty > 0 && s->repetition_penalty <= 100))
+        return FV_FAIL(FV_EINVAL,
+                       "repetition_penalty is %g; it must be above 0, up to 100 (1 is off)",
+                       (double)s->repetition_penalty);
     FV_TRY(check_range("presence_penalty", s->presence_penalty, -2, 2));
     FV_TRY(check_range("frequency_penalty", s->frequency_penalty, -2, 2));
     if (s->top_k > INT32_MAX)
@@ -288,6 +292,7 @@ static fv_status check_sampling(const Fovea__Inference__V1__Sampling *s, uint32_
 
 static fv_status check_answer(const request_message *r, const model_message *model) {
     FV_TRY(check_sampling(r->sampling, model->n_vocab));
+    FV_TRY(fv_admit_rules(r, model->n_vocab));
     if (r->n_stop > STOP_MAX)
         return FV_FAIL(FV_EINVAL, "the request has %zu stop strings; the limit is %d", r->n_stop,
                        STOP_MAX);
@@ -351,12 +356,17 @@ static int32_t read_schedules(const model_message *m, fv_schedule out[FV_SCHEDUL
     return n;
 }
 
+/* Whether the number of the prompt's tokens is known: it is ids, and nothing is cut off. */
+static bool is_exact(const request_message *r) {
+    return r->prompt->form_case == FOVEA__INFERENCE__V1__PROMPT__FORM_IDS && !r->truncate_case;
+}
+
 static fv_status make_plan(const request_message *r, const model_message *m, const extent *x,
                            fv_plan *plan) {
     fv_policy policy;
     fv_schedule fitted[FV_SCHEDULES];
     int32_t source_layers[FV_PLAN_MAX_LAYERS] = {0};
-    bool ids = r->prompt->form_case == FOVEA__INFERENCE__V1__PROMPT__FORM_IDS;
+    bool ids = is_exact(r);
     bool latent = m->latent_layers <= m->n_layer && m->latent_directions <= UINT16_MAX;
     bool calibrated = m->n_lazy_source_layers == m->n_layer; /* the worker is calibrated */
     for (uint32_t l = 0; calibrated && l < m->n_layer; l++)
@@ -423,7 +433,7 @@ static fv_status bound_bytes(const request_message *r, const model_message *m, c
                              size_t text_rows, fv_need *need) {
     uint32_t limit = m->limits ? m->limits->max_positions : 0;
     uint64_t visual = images->visual, taken;
-    bool exact = r->prompt->form_case == FOVEA__INFERENCE__V1__PROMPT__FORM_IDS;
+    bool exact = is_exact(r);
     FV_TRY(count_positions(r, m, images, &taken));
     if (limit && taken >= limit)
         return FV_FAIL(FV_EINVAL,
@@ -516,18 +526,24 @@ static fv_status lay_images(const request_message *r, const model_message *m, in
     return FV_OK;
 }
 
+static uint32_t default_tokens(const model_message *model, uint32_t tokens_default) {
+    uint32_t n = tokens_default;
+    if (!n) n = model->limits ? model->limits->max_positions : 0;
+    if (!n) n = FV_REQUEST_TOKENS_LEAST;
+    return n < TEXT_ROWS_MAX ? n : TEXT_ROWS_MAX;
+}
+
 fv_status fv_admit(const request_message *r, const model_message *model, uint32_t keep_ms_max,
-                   fv_need *out) {
+                   uint32_t tokens_default, fv_need *out) {
     size_t n_image = 0, text_rows = 0;
     FV_TRY(check_names(r, model));
     FV_TRY(check_answer(r, model));
     FV_TRY(check_conversation(r, keep_ms_max));
     FV_TRY(read_prompt(r, model, &n_image, &text_rows));
     FV_TRY(check_text(r, model));
-    uint32_t fallback = model->limits ? model->limits->max_tokens_default : 0;
     fv_need need = {.max_tokens = r->max_tokens};
     FV_TRY(check_images(r, model, n_image, &need.pixels));
-    if (!need.max_tokens) need.max_tokens = fallback ? fallback : FV_REQUEST_TOKENS_DEFAULT;
+    if (!need.max_tokens) need.max_tokens = default_tokens(model, tokens_default);
     if (need.max_tokens > TEXT_ROWS_MAX)
         return FV_FAIL(FV_EINVAL, "max_tokens is %" PRIu32 "; at most %d can be asked for",
                        need.max_tokens, TEXT_ROWS_MAX);

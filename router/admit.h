@@ -10,7 +10,7 @@ enum {
     FV_CONVERSATION_ID_BYTES = 16,   /* the decode worker's id begins a conversation's name, */
     FV_CONVERSATION_BYTES_MAX = 80,  /* followed by the name of that worker */
     FV_REQUEST_BYTES_MAX = 64 << 20, /* a whole GenerateRequest */
-    FV_REQUEST_TOKENS_DEFAULT = 128, /* if neither the request nor the model has a limit */
+    FV_REQUEST_TOKENS_LEAST = 128,   /* of an answer without max_tokens, where more does not fit */
 };
 
 typedef struct fv_need {
@@ -27,8 +27,9 @@ typedef struct fv_need {
 fv_status fv_admit_model(const char *name, const Fovea__Inference__V1__Model *model);
 
 /* Checks a request and computes what it needs. keep_ms_max: the longest time that a conversation is kept, 0: not
- * at all. FV_EINVAL, FV_ENOTFOUND (another model) or FV_EUNSUPPORTED, with a sentence that names the field. */
+ * at all. tokens_default: max_tokens of a request that has none; 0: as many as the context holds. FV_EINVAL, FV_ENOTFOUND (another model) or FV_EUNSUPPORTED, with a sentence that names the field. */
 fv_status fv_admit(const Fovea__Inference__V1__GenerateRequest *req,
-                   const Fovea__Inference__V1__Model *model, uint32_t keep_ms_max, fv_need *out);
+                   const Fovea__Inference__V1__Model *model, uint32_t keep_ms_max,
+                   uint32_t tokens_default, fv_need *out);
 
 #endif

@@ -40,6 +40,21 @@ void fv_answer_begin(fv_request *r) {
     if (st != FV_OK) fv_request_finish(r, st);
 }
 
+static fv_status send_prompt(fv_request *r, uint32_t number, fv_prompt_message *t) {
+    event_message e = FOVEA__INFERENCE__V1__GENERATE_EVENT__INIT;
+    FV_TRY(send_accepted(r));
+    if (number < r->n_prompt_event || r->n_token > 0) return FV_OK;
+    r->n_prompt_event++;
+    e.event_case = FOVEA__INFERENCE__V1__GENERATE_EVENT__EVENT_PROMPT;
+    e.prompt = t;
+    return fv_rpc_call_send(r->client, &e.base);
+}
+
+void fv_answer_prompt(fv_request *r, uint32_t number, fv_prompt_message *t) {
+    fv_status st = send_prompt(r, number, t);
+    if (st != FV_OK) fv_request_finish(r, st);
+}
+
 static fv_status keep_ids(fv_request *r, const fv_tokens_message *t) {
     size_t n = r->n_token + t->n_tokens;
     FV_TRY(fv_grow(&r->id_of, &r->cap_id, n, sizeof *r->id_of));

@@ -8,6 +8,9 @@
 /* Sends Accepted; later calls do nothing. */
 void fv_answer_begin(fv_request *r);
 
+/* Sends event `number` (0, 1, ...) of the prompt's tokens, unless the client has it from another attempt. */
+void fv_answer_prompt(fv_request *r, uint32_t number, fv_prompt_message *t);
+
 /* Sends the next tokens of the answer, after Accepted. */
 void fv_answer_tokens(fv_request *r, fv_tokens_message *t);
 

@@ -168,6 +168,7 @@ static void measure_tokens(fv_attempt *a, uint32_t n) {
 
 void fv_attempt_resume(fv_attempt *a) {
     a->token_s = 0;
+    if (a->prefill.rpc) fv_rpc_call_resume(a->prefill.rpc);
     if (a->decode.rpc) fv_rpc_call_resume(a->decode.rpc);
 }
 
@@ -240,7 +241,6 @@ static fv_status on_begun(fv_attempt *a, grpc_byte_buffer *message) {
     const Fovea__Handoff__V1__Begun *b = ((const prefill_event *)m)->begun;
     a->ticket = b->ticket;
     a->n_prompt = b->n_prompt;
-    a->n_prompt = b->n_prompt;
     fv_reservation_resize(&a->d, b->bytes_bound);
     /* The worker sends Begun after it has decoded the images. */
     fv_reservation_images_decoded(&a->p);
@@ -304,6 +304,14 @@ static fv_status on_handed_off(fv_attempt *a, grpc_byte_buffer *message) {
     return FV_OK;
 }
 
+/* Passes tokens of the prompt on, as fast as the client reads them. */
+static fv_status on_prompt(fv_attempt *a, fv_rpc_call *c,
+                           fv_prompt_message *prompt) {
+    a->events->prompt(a->req, a->n_prompt_event++, prompt);
+    if (a->req && !fv_rpc_call_writable(a->req->client)) fv_rpc_call_pause(c);
+    return FV_OK;
+}
+
 static fv_status on_prefilled(fv_rpc_call *c, grpc_byte_buffer *message) {
     fv_attempt *a = fv_rpc_call_user(c);
     ProtobufCMessage *m;
@@ -315,6 +323,7 @@ static fv_status on_prefilled(fv_rpc_call *c, grpc_byte_buffer *message) {
     case FOVEA__HANDOFF__V1__PREFILL_EVENT__EVENT_FIRST_TOKEN:
         return on_first_token(a, e->first_token);
     case FOVEA__HANDOFF__V1__PREFILL_EVENT__EVENT_HANDED_OFF: return on_handed_off(a, message);
+    case FOVEA__HANDOFF__V1__PREFILL_EVENT__EVENT_PROMPT: return on_prompt(a, c, e->prompt);
     default: return FV_OK;
     }
 }

@@ -15,6 +15,8 @@
 typedef struct fv_attempt_events {
     /* A decode worker has granted memory. */
     void (*begun)(fv_request *r);
+    /* Tokens of the prompt, which the request asks for: event `number`, from 0 on. Borrowed. */
+    void (*prompt)(fv_request *r, uint32_t number, fv_prompt_message *t);
     /* The next tokens of the answer; index and number are checked. Borrowed. */
     void (*tokens)(fv_request *r, fv_tokens_message *t);
     /* A worker has finished its part; fv_attempt_is_complete says whether both have. */
@@ -34,6 +36,7 @@ typedef struct fv_attempt {
     fv_arena arena;                            /* owns the workers' messages that are kept */
     const fv_ticket_message *ticket;           /* from Begun */
     uint32_t n_prompt;                         /* tokens of the prompt, from Begun */
+    uint32_t n_prompt_event;                   /* events of the prompt's tokens that it has brought */
     bool first_done;                           /* FirstToken has come, or is not expected */
     bool had_ended;                            /* the answer had ended before this attempt */
     Fovea__Inference__V1__FinishReason finish; /* set: the answer ended with or before FirstToken */

@@ -12,6 +12,7 @@
 
 /* What is done when an attempt reports something. */
 static const fv_attempt_events attempt_events = {.begun = fv_answer_begin,
+                                                 .prompt = fv_answer_prompt,
                                                  .tokens = fv_answer_tokens,
                                                  .finished = fv_answer_finish_if_complete,
                                                  .failed = fv_request_failed};

@@ -88,7 +88,8 @@ static fv_status fill_conflicts(fv_arena *a, fv_model_message *out) {
     return FV_OK;
 }
 
-fv_status fv_model_info(fv_rpc_call *c, grpc_byte_buffer *message, const fv_registry *members) {
+fv_status fv_model_info(fv_rpc_call *c, grpc_byte_buffer *message, const fv_registry *members,
+                        uint32_t max_tokens_default) {
     ProtobufCMessage *q;
     fv_fleet *f;
     FV_TRY(
@@ -101,7 +102,7 @@ fv_status fv_model_info(fv_rpc_call *c, grpc_byte_buffer *message, const fv_regi
     Fovea__Inference__V1__Limits limits = FOVEA__INFERENCE__V1__LIMITS__INIT;
     if (said->limits) limits = *said->limits;
     limits.bytes_request = FV_REQUEST_BYTES_MAX;
-    if (!limits.max_tokens_default) limits.max_tokens_default = FV_REQUEST_TOKENS_DEFAULT;
+    limits.max_tokens_default = max_tokens_default ? max_tokens_default : limits.max_positions;
     uint32_t keep_ms_max = fv_fleet_keep_ms_max(f);
     limits.keep_ms_max = keep_ms_max < UINT32_MAX ? keep_ms_max : 0;
     m.limits = &limits;

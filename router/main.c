@@ -61,6 +61,8 @@ static fv_status run(const fv_options *o) {
                              .wait_ms = fv_options_int(o, "wait-ms"),
                              .unread_ms = fv_options_int(o, "unread-ms"),
                              .replays = (int32_t)fv_options_int(o, "replays"),
+                             .max_tokens_default =
+                                 (uint32_t)fv_options_int(o, "max-tokens-default"),
                              .report_ms = (uint32_t)fv_options_int(o, "report-ms"),
                              .stall_ms = fv_options_int(o, "stall-ms"),
                              .silence_ms = (uint32_t)fv_options_int(o, "silence-ms"),

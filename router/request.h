@@ -41,6 +41,7 @@
 
 typedef Fovea__Inference__V1__GenerateRequest fv_request_message;
 typedef Fovea__Inference__V1__Tokens fv_tokens_message;
+typedef Fovea__Inference__V1__PromptTokens fv_prompt_message;
 
 enum {
     FV_REQUEST_ID_MAX = 128,
@@ -95,6 +96,7 @@ typedef struct fv_request {
 
     /* What the client has received. */
     bool accepted;
+    uint32_t n_prompt_event; /* events of the prompt's tokens */
     uint32_t n_token;
     size_t cap_id, cap_digest;
     uint32_t *id_of;     /* [n_token], owned */

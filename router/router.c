@@ -60,7 +60,7 @@ static fv_status on_abort(fv_rpc_call *c, grpc_byte_buffer *message) {
 
 static fv_status on_get_model(fv_rpc_call *c, grpc_byte_buffer *message) {
     const fv_router *r = fv_rpc_call_service(c);
-    return fv_model_info(c, message, r->members);
+    return fv_model_info(c, message, r->members, r->opt.max_tokens_default);
 }
 
 static fv_status on_list_models(fv_rpc_call *c, grpc_byte_buffer *message) {
@@ -238,6 +238,7 @@ fv_status fv_router_open(fv_bridge *bridge, const fv_router_options *opt, fv_rou
                               .deadline_ms = opt->deadline_ms,
                               .wait_ms = opt->wait_ms,
                               .replays = opt->replays,
+                              .max_tokens_default = opt->max_tokens_default,
                               .stall_ms = opt->stall_ms};
     FV_TRY_GOTO(fv_relay_open(&relay, &r->relay), st, close_members);
     r->bridge = bridge;

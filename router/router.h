@@ -25,6 +25,8 @@ typedef struct fv_router_options {
     int64_t deadline_ms; /* default and maximum of a request */
     int64_t wait_ms;     /* how long to wait for a worker if a role has none */
     int32_t replays;     /* how many times another pair may take over a request */
+    uint32_t
+        max_tokens_default; /* of an answer, if the request has no max_tokens; 0: the rest of the context */
     uint32_t report_ms;  /* interval of worker reports */
     uint32_t silence_ms; /* a worker is lost after this long without a report */
     /* A worker hangs if a request that it works on makes no progress for this long. */

@@ -60,6 +60,10 @@ fv_status fv_worker_call_decode(fv_worker_call *c, const fv_request *r,
     m.digests = r->msg->digests;
     m.token_texts = r->msg->token_texts;
     m.keep_ms = r->msg->keep_ms;
+    m.rules = r->msg->rules;
+    m.special_tokens = r->msg->special_tokens;
+    m.include_stop = r->msg->include_stop;
+    m.continue_text = r->msg->continue_text;
     m.n_replay = n_replay;
     m.replay = r->id_of;
     if (!ticket)

@@ -5,6 +5,12 @@
  *
  *   logits --sample--> token --detokenise--> text --stop strings--> text that may be shown
  *
+ * It ends with the first of: an EOS or stop id; a stop string that is complete after token min_tokens or
+ * later; max_tokens or the context. The ending id is a token of the answer without text, unless
+ * include_stop. A token's text_offset counts the characters (code points) of the detokenised text before
+ * it, whether or not a stop string cuts them; within a character of several tokens it is that of the
+ * character.
+ *
  * An answer's state holds everything that choosing tokens depends on and nothing of the network, so the
  * worker that prefilled can take the first token and another one can continue. One thread at a
  * time. */
@@ -14,13 +20,18 @@
 
 typedef struct fv_generation_options {
     fv_sampling sampling;
-    int32_t max_tokens; /* of the answer, at least 1 */
-    int32_t context;    /* tokens of prompt and answer at which the answer ends */
-    int32_t n_vocab;    /* ids that may be chosen */
+    fv_token_rules rules; /* copied */
+    int32_t max_tokens;   /* of the answer, at least 1 */
+    int32_t context;      /* tokens of prompt and answer at which the answer ends */
+    int32_t n_vocab;      /* ids that may be chosen */
     int32_t n_eos;
     const int32_t *eos; /* [n_eos] ids that end the answer; copied */
     int32_t n_stop;
     const char *const *stop; /* [n_stop] copied */
+    bool show_special;       /* special tokens are text, in their written form */
+    /* The text continues the prompt's: a decoder cuts no space off its front. */
+    bool continue_text;
+    bool include_stop; /* the text includes the stop string, or the text of the ending token */
     int32_t n_forced;
     const int32_t *forced; /* [n_forced] the answer's first tokens, whatever the logits; borrowed */
 } fv_generation_options;
@@ -28,8 +39,8 @@ typedef struct fv_generation_options {
 typedef enum fv_finish {
     FV_FINISH_NOT = 0, /* the answer goes on */
     FV_FINISH_LENGTH,  /* max_tokens or the context is reached */
-    FV_FINISH_EOS,
-    FV_FINISH_STOP,
+    FV_FINISH_EOS,     /* an EOS id or a stop id */
+    FV_FINISH_STOP,    /* a stop string */
 } fv_finish;
 const char *fv_finish_name(fv_finish f); /* "running", "length", "eos", "stop" */
 

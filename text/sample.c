@@ -35,8 +35,8 @@ fv_status fv_sampling_check(const fv_sampling *s) {
         return FV_FAIL(FV_EINVAL, "temperature %g: it must be 0..100 (0 is greedy)",
                        (double)s->temperature);
     if (s->top_k < 0) return FV_FAIL(FV_EINVAL, "top-k %d: it must be 0 (off) or more", s->top_k);
-    if (!(s->top_p > 0 && s->top_p <= 1))
-        return FV_FAIL(FV_EINVAL, "top-p %g: it must be above 0, up to 1 (off)", (double)s->top_p);
+    if (!(s->top_p >= 0 && s->top_p <= 1))
+        return FV_FAIL(FV_EINVAL, "top-p %g: it must be 0..1 (1 is off)", (double)s->top_p);
     if (!(s->min_p >= 0 && s->min_p <= 1))
         return FV_FAIL(FV_EINVAL, "min-p %g: it must be 0 (off) to 1", (double)s->min_p);
     if (!(fabsf(s->frequency_penalty) <= 2))
@@ -66,22 +66,22 @@ static int by_rank(const void *a, const void *b) {
     return x->id < y->id ? -1 : x->id > y->id;
 }
 
-/* Fills out->top, which holds logits until all are found. */
-static void report_top(const fv_sampling *s, const float *logits, int32_t n, double total,
-                       fv_sampled *out) {
-    out->n_top = 0;
-    for (int32_t i = 0; i < n && s->n_logprobs; i++) {
+/* `top` holds logits until all are found. */
+int32_t fv_logprobs_top(const float *logits, int32_t vocab, double total, int32_t n,
+                        fv_logprob *top) {
+    int32_t found = 0;
+    for (int32_t i = 0; i < vocab && n; i++) {
         fv_logprob c = {i, logits[i]};
-        int32_t at = out->n_top;
-        if (at == s->n_logprobs && !(c.logprob > out->top[at - 1].logprob)) continue;
-        while (at > 0 && by_rank(&c, &out->top[at - 1]) < 0) at--;
-        if (at == s->n_logprobs) continue;
-        if (out->n_top < s->n_logprobs) out->n_top++;
-        for (int32_t j = out->n_top - 1; j > at; j--) out->top[j] = out->top[j - 1];
-        out->top[at] = c;
+        int32_t at = found;
+        if (at == n && !(c.logprob > top[at - 1].logprob)) continue;
+        while (at > 0 && by_rank(&c, &top[at - 1]) < 0) at--;
+        if (at == n) continue;
+        if (found < n) found++;
+        for (int32_t j = found - 1; j > at; j--) top[j] = top[j - 1];
+        top[at] = c;
     }
-    for (int32_t i = 0; i < out->n_top; i++)
-        out->top[i].logprob = (float)((double)out->top[i].logprob - total);
+    for (int32_t i = 0; i < found; i++) top[i].logprob = (float)((double)top[i].logprob - total);
+    return found;
 }
 
 /* ---- top_k ------------------------------------------------------------------------------- */
@@ -133,7 +133,8 @@ static int32_t cut(const fv_sampling *s, const float *l, float m, fv_weights *v,
     int32_t n = first_ids(s->top_k, l, v->n, m, v->highest, c), kept = 0;
     float *w = v->w;
     for (int32_t i = 0; i < n; i++) w[i] = fv_weight(c[i].logprob, m, s->temperature);
-    while (n > 1 && w[n - 1] < s->min_p) n--; /* the first weight is 1 */
+    /* The first weight is 1; those of forbidden ids are 0. */
+    while (n > 1 && (w[n - 1] < s->min_p || w[n - 1] == 0)) n--;
     double total = 0;
     for (int32_t i = 0; i < n; i++) total += (double)w[i];
     /* A token stays while the mass before it is below top_p: the smallest set that reaches it. */
@@ -205,21 +206,24 @@ static void change_logits(const fv_sampling *s, float *x, int32_t n_vocab, const
     }
 }
 
-void fv_sample(const fv_sampling *s, const float *logits, int32_t n_vocab, const int32_t *seen,
-               int32_t n_seen, int32_t n_prompt, uint64_t step, fv_logprob *scratch,
-               fv_sampled *out) {
+void fv_sample(const fv_sampling *s, const fv_token_mask *mask, const float *logits,
+               int32_t n_vocab, const int32_t *seen, int32_t n_seen, int32_t n_prompt,
+               uint64_t step, fv_logprob *scratch, fv_sampled *out) {
     double total = fv_log_total(logits, n_vocab);
-    report_top(s, logits, n_vocab, total, out);
+    out->n_top = fv_logprobs_top(logits, n_vocab, total, s->n_logprobs, out->top);
     float *room = (float *)(scratch + n_vocab);
     fv_weights v = {.n = n_vocab,
                     .w = room,
                     .sum = room + 2 * (size_t)n_vocab,
                     .highest = room + 2 * (size_t)n_vocab + FV_WEIGHT_BLOCKS(n_vocab)};
     const float *l = logits;
-    if (changes_logits(s)) {
+    const bool masked = fv_token_mask_acts(mask, n_seen - n_prompt);
+    if (changes_logits(s) || masked) {
         float *changed = room + n_vocab;
         l = memcpy(changed, logits, (size_t)n_vocab * sizeof *l);
-        change_logits(s, changed, n_vocab, seen, n_seen, n_prompt, (int32_t *)v.w);
+        if (changes_logits(s))
+            change_logits(s, changed, n_vocab, seen, n_seen, n_prompt, (int32_t *)v.w);
+        if (masked) fv_token_mask_apply(mask, seen + n_prompt, n_seen - n_prompt, changed);
     }
     if (s->temperature > 0) {
         out->id = draw(s, l, uniform(s->seed, step), &v, scratch);

@@ -88,6 +88,9 @@ void fv_detokenizer_close(fv_detokenizer *d);
 /* Adds one id. *text, *bytes: what can be shown now, possibly nothing; borrowed until the next
  * call on d. An unknown id is FV_EINVAL and changes nothing. */
 fv_status fv_detokenizer_push(fv_detokenizer *d, int32_t id, const char **text, size_t *bytes);
+/* Characters that the held-back text has before the text of `id`, which comes next. A character that `id`
+ * may continue does not count. */
+uint32_t fv_detokenizer_held(const fv_detokenizer *d, int32_t id);
 /* Ends the stream: returns the text that was held back, as decode would. d can then be used again. */
 fv_status fv_detokenizer_flush(fv_detokenizer *d, const char **text, size_t *bytes);
 

@@ -223,6 +223,31 @@ fv_status fv_detokenizer_push(fv_detokenizer *d, int32_t id, const char **text, 
     return give(d, push_id(d, id), text, bytes);
 }
 
+static uint32_t characters(const char *text, size_t n) {
+    uint32_t count = 0;
+    for (size_t i = 0; i < n; i++) count += ((unsigned char)text[i] & 0xC0) != 0x80;
+    return count;
+}
+
+/* Characters of a run of bytes before another byte, or before its end, where a bad run has one for each byte. */
+static uint32_t run_characters(const fv_tok_bytes *run, bool goes_on) {
+    size_t good = run->n ? fv_utf8_valid(run->data, run->n) : 0;
+    return good < run->n && !goes_on ? (uint32_t)run->n : characters(run->data, good);
+}
+
+uint32_t fv_detokenizer_held(const fv_detokenizer *d, int32_t id) {
+    const fv_tok_vocab *v = &d->tok->vocab;
+    bool byte = id >= 0 && id < v->n && v->tokens[id].flags & FV_TOK_USED &&
+                byte_of(v->tokens[id].shown, v->tokens[id].n_shown) >= 0;
+    uint32_t count = 0;
+    for (int32_t k = 0; k < d->tok->n_dec; k++) {
+        if (d->tok->dec[k].kind == FV_TOK_DEC_BYTE_FALLBACK)
+            count += run_characters(&d->stages[k].held, byte);
+        if (d->tok->dec[k].kind == FV_TOK_DEC_STRIP) count += (uint32_t)d->stages[k].waiting;
+    }
+    return count;
+}
+
 fv_status fv_detokenizer_flush(fv_detokenizer *d, const char **text, size_t *bytes) {
     d->out.n = 0;
     return give(d, end_stream(d), text, bytes);

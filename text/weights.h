@@ -38,7 +38,7 @@ double fv_log_total(const float *l, int32_t n);
 /* Fills v's arrays and total from l [v->n]. Weights below `least` become 0. */
 void fv_weigh(fv_weights *v, const float *l, float m, float temperature, float least);
 
-/* Sets weights to 0 outside the smallest set that reaches a share 0 < top_p < 1 of the total; of equal
+/* Sets weights to 0 outside the smallest set that reaches a share 0 <= top_p < 1 of the total; of equal
  * weights, those of lower ids stay. At least one stays. ids [v->n]: scratch. */
 void fv_weights_cut(fv_weights *v, float top_p, int32_t *ids);
 

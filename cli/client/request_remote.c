@@ -69,7 +69,11 @@ static fv_status read_sampling(const fv_options *o, fv_arena *a, request_message
     fovea__inference__v1__sampling__init(s);
     s->temperature = (float)fv_options_float(o, "temperature");
     s->top_k = (uint32_t)fv_options_int(o, "top-k");
+    if (fv_options_given(o, "top-p"))
+        s->nucleus_case = FOVEA__INFERENCE__V1__SAMPLING__NUCLEUS_TOP_P;
     s->top_p = (float)fv_options_float(o, "top-p");
+    if (fv_options_given(o, "repetition-penalty"))
+        s->repetition_case = FOVEA__INFERENCE__V1__SAMPLING__REPETITION_REPETITION_PENALTY;
     s->repetition_penalty = (float)fv_options_float(o, "repetition-penalty");
     s->min_p = (float)fv_options_float(o, "min-p");
     s->presence_penalty = (float)fv_options_float(o, "presence-penalty");

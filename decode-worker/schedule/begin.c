@@ -14,6 +14,10 @@ static fv_status open_sequence(const fv_beginning *a, fv_answer *x, const int32_
     opt.max_tokens = x->max_tokens;
     opt.n_stop = x->n_stop;
     opt.stop = x->stop;
+    opt.rules = x->rules;
+    opt.show_special = x->show_special;
+    opt.include_stop = x->include_stop;
+    opt.continue_text = x->continue_text;
     opt.n_forced = x->n_forced;
     opt.forced = x->forced;
     return fv_fail_caller(fv_generation_open(&opt, a->engine->tok, ids, n, n_prompt, &x->seq));

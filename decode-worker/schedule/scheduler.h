@@ -90,7 +90,8 @@ typedef struct fv_answer {
     int32_t max_tokens;    /* of the whole answer */
     int32_t n_stop;
     const char *const *stop; /* [n_stop] */
-    bool ignore_eos, digests;
+    fv_token_rules rules;
+    bool ignore_eos, digests, show_special, include_stop, continue_text;
     int32_t n_forced;
     const int32_t *forced; /* [n_forced] as fv_generation_options' */
     /* The hand-off has no first token of the answer: the prompt's last token runs again on the KV as

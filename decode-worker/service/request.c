@@ -65,8 +65,12 @@ fv_status fv_decode_request_read(const request_message *q, int32_t context, fv_a
     x->max_tokens = (int32_t)q->max_tokens;
     x->sampling.n_logprobs = (int32_t)q->n_logprobs;
     x->ignore_eos = q->ignore_eos;
+    x->show_special = q->special_tokens;
+    x->include_stop = q->include_stop;
+    x->continue_text = q->continue_text;
     x->digests = q->digests;
     x->keep_s = 1e-3 * (double)q->keep_ms;
+    FV_TRY(fv_request_rules(q->rules, a, &x->rules));
     FV_TRY(read_share(q, x));
     switch (q->source_case) {
     case FOVEA__HANDOFF__V1__DECODE_REQUEST__SOURCE_TICKET: return read_handoff(q, x);

@@ -36,10 +36,24 @@ unsigned fv_api_http_status(fv_status st) { return error_of(st)->http; }
 /* Finds the field that an error text begins with: the router's texts on ranges name the field
  * first. */
 static const char *field_of(const char *sentence) {
-    static const char *const names[] = {"temperature",       "top_p",      "min_p",
-                                        "presence_penalty",  "logit_bias", "repetition_penalty",
-                                        "frequency_penalty", "stop",       "keep_ms",
-                                        "conversation",      "max_tokens", "policy"};
+    static const char *const names[] = {"temperature",
+                                        "top_p",
+                                        "min_p",
+                                        "presence_penalty",
+                                        "logit_bias",
+                                        "repetition_penalty",
+                                        "frequency_penalty",
+                                        "stop",
+                                        "keep_ms",
+                                        "conversation",
+                                        "max_tokens",
+                                        "policy",
+                                        "min_tokens",
+                                        "stop_token_ids",
+                                        "allowed_token_ids",
+                                        "bad_words",
+                                        "prompt_logprobs",
+                                        "truncate_prompt_tokens"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         size_t n = strlen(names[i]);
         if (strncmp(sentence, names[i], n) == 0 && (sentence[n] == ' ' || sentence[n] == ':'))
@@ -92,6 +106,8 @@ static json_t *choice_json(fv_api_kind kind, const fv_api_choice *c, bool whole)
     else
         json_object_set_new(o, "delta", delta(c));
     if (c->fovea) json_object_set(o, "fovea", c->fovea);
+    if (c->ids) json_object_set(o, "token_ids", c->ids);
+    if (c->prompt_ids && kind == FV_API_TEXT) json_object_set(o, "prompt_token_ids", c->prompt_ids);
     return o;
 }
 
@@ -114,6 +130,8 @@ json_t *fv_api_chunk(const fv_api_names *names, const fv_api_choice *choice, boo
     if (choice)
         json_array_append_new(json_object_get(o, "choices"),
                               choice_json(names->kind, choice, false));
+    if (choice && choice->prompt_ids && names->kind == FV_API_CHAT)
+        json_object_set(o, "prompt_token_ids", choice->prompt_ids);
     if (usages) json_object_set_new(o, "usage", usage ? usage_json(usage) : json_null());
     return o;
 }
@@ -132,30 +150,85 @@ static char *put(char *out, const char *text, size_t n) {
     return out + n;
 }
 
-/* Writes the object `text` without its closing brace, then `key`; the caller closes it. */
-static char *put_open(char *out, const char *text, const char *key) {
-    out = put(out, text, strlen(text) - 1);
-    return put(out, key, strlen(key));
+/* Members of an answer whose values are printed already. */
+enum { PRINTED_MAX = 4 };
+typedef struct printed {
+    const char *key[PRINTED_MAX];
+    const fv_api_list *list[PRINTED_MAX];         /* an array's values, */
+    const fv_api_logprobs *logprobs[PRINTED_MAX]; /* or else these */
+    int32_t n;
+} printed;
+
+static void add_list(printed *p, const char *key, const fv_api_list *list) {
+    if (!list) return;
+    p->key[p->n] = key;
+    p->list[p->n++] = list;
 }
 
-static const char logprobs_key[] = ",\"logprobs\":", choices_key[] = ",\"choices\":[";
+/* What vLLM has of the prompt: in a chat at the top, in a completion in each choice. */
+static void add_prompt(printed *p, const fv_api_choice *c) {
+    add_list(p, "prompt_token_ids", c->all_prompt_ids);
+    add_list(p, "prompt_logprobs", c->prompt_logprobs);
+}
 
-/* Joins the answer. texts [n]: the choices without their logprobs, which are printed already. */
+static printed printed_of(fv_api_kind kind, const fv_api_choice *c) {
+    printed p = {0};
+    if (c->kept) {
+        p.key[p.n] = "logprobs";
+        p.logprobs[p.n++] = c->kept;
+    }
+    add_list(&p, "token_ids", c->all_ids);
+    if (kind == FV_API_TEXT) add_prompt(&p, c);
+    return p;
+}
+
+static size_t printed_size(const printed *p) {
+    size_t bytes = 0;
+    for (int32_t i = 0; i < p->n; i++)
+        bytes += strlen(p->key[i]) + 6 +
+                 (p->list[i] ? p->list[i]->n : fv_api_logprobs_size(p->logprobs[i]));
+    return bytes;
+}
+
+/* Writes ,"key":value for each member. */
+static char *put_printed(char *out, const printed *p) {
+    for (int32_t i = 0; i < p->n; i++) {
+        out = put(out, ",\"", 2);
+        out = put(out, p->key[i], strlen(p->key[i]));
+        out = put(out, "\":", 2);
+        if (!p->list[i]) {
+            out = fv_api_logprobs_write(p->logprobs[i], out);
+            continue;
+        }
+        *out++ = '[';
+        if (p->list[i]->n) out = put(out, p->list[i]->text, p->list[i]->n);
+        *out++ = ']';
+    }
+    return out;
+}
+
+/* Writes the object `text` without its closing brace. */
+static char *put_open(char *out, const char *text) { return put(out, text, strlen(text) - 1); }
+
+static const char choices_key[] = ",\"choices\":[";
+
+/* Joins the answer. texts [n]: the choices without what is printed already. */
 static fv_status join(fv_api_kind kind, const char *head, char *const *texts,
                       const fv_api_choice *choices, int32_t n, char **out, size_t *n_out) {
-    size_t bytes = strlen(head) + sizeof choices_key + 2;
+    printed top = {0}, parts[FV_API_CHOICES_MAX];
+    if (kind == FV_API_CHAT) add_prompt(&top, &choices[0]);
+    size_t bytes = strlen(head) + printed_size(&top) + sizeof choices_key + 2;
     for (int32_t i = 0; i < n; i++) {
-        bytes += strlen(texts[i]) + 1;
-        if (choices[i].kept)
-            bytes += sizeof logprobs_key + fv_api_logprobs_size(kind, choices[i].kept);
+        parts[i] = printed_of(kind, &choices[i]);
+        bytes += strlen(texts[i]) + 1 + printed_size(&parts[i]);
     }
     char *text = malloc(bytes), *at = text;
     if (!text) return FV_FAIL(FV_ENOMEM, "out of memory for an answer");
-    at = put_open(at, head, choices_key);
+    at = put_printed(put_open(at, head), &top);
+    at = put(at, choices_key, sizeof choices_key - 1);
     for (int32_t i = 0; i < n; i++) {
         if (i > 0) *at++ = ',';
-        at = put_open(at, texts[i], choices[i].kept ? logprobs_key : "");
-        if (choices[i].kept) at = fv_api_logprobs_write(kind, choices[i].kept, at);
+        at = put_printed(put_open(at, texts[i]), &parts[i]);
         *at++ = '}';
     }
     at = put(at, "]}", 2);

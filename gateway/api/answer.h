@@ -27,7 +27,11 @@ typedef struct fv_api_choice {
     bool begins;                 /* a chat's first chunk, which has the role */
     json_t *logprobs;            /* of a chunk; NULL: null */
     const fv_api_logprobs *kept; /* of an unstreamed answer; NULL: null */
-    json_t *fovea;               /* NULL: none */
+    json_t *ids;                 /* of the tokens of a chunk; NULL: none */
+    json_t *prompt_ids;          /* of the prompt, in one chunk; NULL: none */
+    /* Lists of an unstreamed answer; NULL: none. */
+    const fv_api_list *all_ids, *all_prompt_ids, *prompt_logprobs;
+    json_t *fovea; /* NULL: none */
     Fovea__Inference__V1__FinishReason finish;
 } fv_api_choice;
 

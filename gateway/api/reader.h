@@ -119,6 +119,20 @@ fv_status fv_api_messages(fv_api_reader *r, const fv_json_event *e);
 void fv_api_url_begin(fv_api_reader *r, bool video, ProtobufCBinaryData *to);
 fv_status fv_api_url_piece(fv_api_reader *r, const fv_json_event *e);
 
+/* rules.c: read the fields of these names. */
+fv_status fv_api_min_tokens(fv_api_reader *r, const fv_json_event *e);
+fv_status fv_api_max_tokens(fv_api_reader *r, const fv_json_event *e);
+fv_status fv_api_stop_ids(fv_api_reader *r, const fv_json_event *e);
+fv_status fv_api_allowed_ids(fv_api_reader *r, const fv_json_event *e);
+fv_status fv_api_bad_words(fv_api_reader *r, const fv_json_event *e);
+fv_status fv_api_top_p(fv_api_reader *r, const fv_json_event *e);
+fv_status fv_api_repetition_penalty(fv_api_reader *r, const fv_json_event *e);
+fv_status fv_api_truncate(fv_api_reader *r, const fv_json_event *e);
+fv_status fv_api_prompt_logprobs(fv_api_reader *r, const fv_json_event *e);
+fv_status fv_api_skip_special(fv_api_reader *r, const fv_json_event *e);
+/* Asks for at least n alternatives for each token of the prompt. */
+void fv_api_want_prompt_logprobs(fv_api_request *q, uint32_t n);
+
 /* request.c: the body's object. */
 extern const fv_api_shape fv_api_body;
 fv_status fv_api_body_begin(fv_api_reader *r); /* before the first byte */

@@ -251,16 +251,27 @@ static const field fields[] = {
     {READ("tokens", FV_API_IDS, read_tokens)},
     {READ("policy", ANY, read_policy)},
     {NUMBER(temperature)},
-    {NUMBER(top_p)},
+    {READ("top_p", ANY, fv_api_top_p)},
     {NUMBER(min_p)},
     {NUMBER(presence_penalty)},
     {NUMBER(frequency_penalty)},
-    {NUMBER(repetition_penalty)},
+    {READ("repetition_penalty", ANY, fv_api_repetition_penalty)},
     {READ("top_k", ANY, read_top_k)},
     {READ("logit_bias", ANY, read_bias)},
     {READ("seed", ANY, read_seed)},
-    {INTEGER("max_tokens", ANY, message.max_tokens, 1, INT32_MAX)},
-    {INTEGER("max_completion_tokens", FV_API_CHAT, message.max_tokens, 1, INT32_MAX)},
+    {READ("max_tokens", ANY, fv_api_max_tokens)},
+    {READ("max_completion_tokens", FV_API_CHAT, fv_api_max_tokens)},
+    {READ("min_tokens", ANY, fv_api_min_tokens)},
+    {READ("stop_token_ids", ANY, fv_api_stop_ids)},
+    {READ("allowed_token_ids", ANY, fv_api_allowed_ids)},
+    {READ("bad_words", ANY, fv_api_bad_words)},
+    {READ("skip_special_tokens", ANY, fv_api_skip_special)},
+    {FLAG("include_stop_str_in_output", ANY, message.include_stop)},
+    {READ("truncate_prompt_tokens", ANY, fv_api_truncate)},
+    {READ("prompt_logprobs", ANY, fv_api_prompt_logprobs)},
+    {FLAG("return_token_ids", ANY, ids)},
+    {FLAG("return_tokens_as_token_ids", ANY, as_ids)},
+    {FLAG("echo", FV_API_TEXT, echo)},
     {READ("stop", ANY, read_stop)},
     {INTEGER("n", ANY, n, 1, FV_API_CHOICES_MAX)},
     {READ("logprobs", ANY, read_logprobs)},
@@ -275,7 +286,7 @@ static const field fields[] = {
     {FLAG("return_token_strs", FV_API_TOKENS, texts)},
     {READ("add_special_tokens", FV_API_TOKENS, read_special)},
     {INTEGER("best_of", ANY, best_of, 0, INT32_MAX)},
-    {READ("echo", ANY, fv_api_nothing)},
+    {READ("echo", FV_API_CHAT, fv_api_nothing)},
     {READ("user", ALL, fv_api_skip)},
 };
 enum { N_FIELD = sizeof fields / sizeof *fields };
@@ -373,6 +384,20 @@ static fv_status check_answers(fv_api_reader *r) {
     return FV_OK;
 }
 
+/* Checks what is returned of the prompt, and asks for it. */
+static fv_status check_prompt_fields(fv_api_reader *r) {
+    fv_api_request *q = r->out;
+    FV_TRY(require(r, !q->prompt_only || q->echo, "max_tokens",
+                   "it must be at least 1; 0 needs \"echo\": true"));
+    FV_TRY(require(r, !q->prompt_logprobs || !q->stream, "prompt_logprobs",
+                   "a stream does not have them: leave out \"stream\""));
+    if (q->echo && q->logprobs) fv_api_want_prompt_logprobs(q, q->message.n_logprobs);
+    q->message.prompt_tokens = q->echo || q->ids;
+    q->message.continue_text = q->echo;
+    q->message.token_texts = q->logprobs || q->prompt_logprobs || q->echo;
+    return FV_OK;
+}
+
 static fv_status check_fields(fv_api_reader *r) {
     fv_api_request *q = r->out;
     const char *prompt = q->kind == FV_API_TEXT ? "prompt" : "messages";
@@ -386,8 +411,7 @@ static fv_status check_fields(fv_api_reader *r) {
     FV_TRY(require(r, !was_given(r, "stream_options") || q->stream, "stream_options",
                    "it needs \"stream\": true"));
     FV_TRY(check_answers(r));
-    q->message.token_texts = q->logprobs;
-    return FV_OK;
+    return check_prompt_fields(r);
 }
 
 static fv_status finish_policy(fv_api_reader *r) {

@@ -77,13 +77,18 @@ typedef struct fv_api_request {
     protobuf_c_boolean stream;
     protobuf_c_boolean report; /* report in an unstreamed answer; streams always have it */
     bool include_usage;
-    bool usage_always;        /* with include_usage: in each chunk */
-    bool logprobs;            /* asked for; message.n_logprobs alternatives */
-    int32_t n;                /* answers to each prompt */
-    int32_t best_of;          /* 0: not given */
-    bool seeded;              /* message.sampling->seed was given */
-    bool bare;                /* /tokenize: no special tokens */
-    protobuf_c_boolean texts; /* /tokenize: with the tokens' texts */
+    bool usage_always;         /* with include_usage: in each chunk */
+    bool logprobs;             /* asked for; message.n_logprobs alternatives */
+    protobuf_c_boolean echo;   /* of a completion: the prompt is part of its text */
+    bool prompt_only;          /* with echo: the answer's token is dropped */
+    bool prompt_logprobs;      /* return those of the prompt */
+    protobuf_c_boolean ids;    /* return the ids of prompt and answer */
+    protobuf_c_boolean as_ids; /* logprobs name tokens by their ids */
+    int32_t n;                 /* answers to each prompt */
+    int32_t best_of;           /* 0: not given */
+    bool seeded;               /* message.sampling->seed was given */
+    bool bare;                 /* /tokenize: no special tokens */
+    protobuf_c_boolean texts;  /* /tokenize: with the tokens' texts */
     fv_api_url urls[FV_API_URLS_MAX];
     int32_t n_url;
     fv_api_video videos[FV_API_VIDEOS_MAX];

@@ -22,9 +22,10 @@ static bool may_pack(const fv_prefill_job *j) {
     return j->policy.stage[FV_STAGE_PACK].method != NULL;
 }
 
-/* Returns the limit of prompt tokens; none before images are condensed, because fewer may be left. */
+/* Returns the limit of prompt tokens; none before images are condensed or text is cut off, because fewer may
+ * be left. */
 static int32_t context_of(const fv_prefill_job *j) {
-    return may_condense(j) ? INT32_MAX : config(j)->text.max_position;
+    return may_condense(j) || j->n_prompt_most ? INT32_MAX : config(j)->text.max_position;
 }
 
 /* Checks that tokens can be packed: packed tokens cannot leave a sliding window one by one, and their keys
@@ -77,6 +78,18 @@ static fv_status make_prompt(fv_prefill_job *j) {
                             j->layout, context_of(j), &j->prompt);
 }
 
+/* Cuts text off the front of a prompt that is longer than the request allows, before images are condensed. A
+ * special token that a text or a chat begins with stays. */
+static fv_status truncate(fv_prefill_job *j) {
+    const int32_t context = config(j)->text.max_position;
+    const int32_t most = j->n_prompt_most < context ? j->n_prompt_most : context - 1;
+    const bool bos = j->form.kind != FV_PROMPT_IDS && j->prompt.n > 0 &&
+                     fv_tokenizer_is_special(j->engine->tok, j->prompt.ids[0]);
+    if (!j->n_prompt_most || j->prompt.n <= most) return FV_OK;
+    j->truncated = true;
+    return fv_prompt_truncate(&j->prompt, j->engine->tok, bos, most);
+}
+
 static fv_status make_plan(fv_prefill_job *j) {
     fv_plan_shape shape = fv_plan_shape_of(j->engine, fv_kv_pool_shape(j->pool)->dtype, &j->prompt);
     shape.n_encoded = j->n_encoded;
@@ -89,6 +102,7 @@ static fv_status make_plan(fv_prefill_job *j) {
 fv_status fv_prefill_job_open(fv_prefill_job *j) {
     FV_TRY(fv_prefill_job_lay_images(j));
     FV_TRY(make_prompt(j));
+    FV_TRY(truncate(j));
     if (j->prompt.n == 0) return FV_FAIL(FV_EINVAL, "the prompt is empty");
     return may_condense(j) ? make_plan(j) : check_pack(j, j->prompt.n);
 }
@@ -156,6 +170,9 @@ fv_status fv_prefill_job_begin(fv_prefill_job *j) {
     if (j->finish != FV_FINISH_NOT) return FV_OK;
     FV_TRY(make_plan(j));
     FV_TRY(watch_kept(j));
+    if (j->want_scores)
+        FV_TRY(fv_prompt_scores_open(j->prompt.ids, j->prompt.seg, j->prompt.n, j->n_score_top,
+                                     j->engine->n_vocab, &j->arena, &j->scores));
     return fv_kv_open(j->pool, &j->kv);
 }
 
@@ -183,6 +200,8 @@ static fv_prefill_request request_of(fv_prefill_job *j) {
     r.visual_tokens = j->visual_tokens;
     r.ranked = j->watch ? fv_kept_map_ranked : NULL;
     r.ranked_user = j->watch;
+    r.row_logits = j->want_scores ? fv_prompt_scores_take : NULL;
+    r.row_logits_user = &j->scores;
     r.packed = &j->packed;
     r.pruned = j->pruned;
     return r;

@@ -18,6 +18,7 @@
 #include "model/engine.h"
 #include "prefill-worker/encode/encode.h"
 #include "prefill-worker/export/export.h"
+#include "prefill-worker/job/prompt_scores.h"
 #include "prefill-worker/prefill/kept_map.h"
 #include "prefill-worker/prefill/prefill.h"
 #include "prefill-worker/prefill/stage_stats.h"
@@ -64,6 +65,9 @@ typedef struct fv_prefill_job {
     bool want_features; /* keep the tower's features and the pixel values in `encoded` */
     bool want_kept;     /* fill `kept` */
     bool want_digest;   /* fill `digest` */
+    bool want_scores;   /* fill `scores`, with n_score_top alternatives; not with a replay */
+    int32_t n_score_top;
+    int32_t n_prompt_most; /* cut text off the front of a longer prompt; 0: do not */
     /* The caller sets what it wants to observe of the run; the job sets the rest. */
     fv_prefill_request prefill;
 
@@ -79,7 +83,9 @@ typedef struct fv_prefill_job {
     char *token_text; /* [n_token_text] the token's text that can be output now, NUL-terminated */
     size_t n_token_text;
     uint64_t digest;
-    fv_finish finish; /* after begin: NOT unless the replayed tokens were the whole answer */
+    fv_prompt_scores scores; /* in the arena */
+    bool truncated;          /* text was cut off */
+    fv_finish finish;        /* after begin: NOT unless the replayed tokens were the whole answer */
     bool has_token;
 
     /* Statistics. */

@@ -1,6 +1,7 @@
 /* The prefill loop: embed, then per phase drop rows, and per group of layers run chunks and select.
  * The thread that owns the decoder. */
 #include <assert.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "model/net/accum.h"
@@ -177,6 +178,36 @@ static fv_status keep_queries(fv_prefill *p, int32_t layer) {
     return FV_OK;
 }
 
+/* Computes the logits of rows x, whose positions are pos, a few at a time, for the request's observer. */
+static fv_status tell_logits(fv_prefill *p, const fv_prefill_request *req, fv_tensor x,
+                             const int32_t *pos) {
+    enum { ROWS = 16 };
+    const size_t vocab = (size_t)fv_decoder_config(p->dec)->vocab;
+    float *logits = malloc(ROWS * vocab * sizeof *logits);
+    fv_status st = logits ? FV_OK : FV_FAIL(FV_ENOMEM, "out of memory for logits of a prompt");
+    for (int32_t i = 0; i < x.rows && st == FV_OK; i += ROWS) {
+        int32_t n = x.rows - i < ROWS ? x.rows - i : ROWS;
+        st = fv_decoder_logits(p->dec, fv_tensor_rows(x, i, n), logits);
+        for (int32_t j = 0; j < n && st == FV_OK; j++)
+            req->row_logits(req->row_logits_user, pos[i + j], logits + (size_t)j * vocab);
+    }
+    free(logits);
+    return st;
+}
+
+/* Does so for the pass that ended with the last layer. */
+static fv_status tell_all_logits(fv_prefill *p, const fv_forward_batch *pass,
+                                 const int32_t *request) {
+    for (int32_t i = 0, at = 0; i < pass->n_seq; at += pass->seq[i++].wanted) {
+        const fv_prefill_request *req = &p->req[request[i]];
+        const fv_forward_seq *s = &pass->seq[i];
+        if (req->row_logits)
+            FV_TRY(tell_logits(p, req, fv_tensor_rows(pass->out, at, s->wanted),
+                               s->pos + s->n_rows - s->wanted));
+    }
+    return FV_OK;
+}
+
 static fv_status run_chunk(fv_prefill *p, int32_t from, int32_t to, int32_t l0, int32_t l1) {
     const fv_prefill_rows *rows = &p->rows;
     fv_forward_seq *seq;
@@ -202,6 +233,7 @@ static fv_status run_chunk(fv_prefill *p, int32_t from, int32_t to, int32_t l0, 
         FV_TRY(fv_prefill_ask_captures(p, b, l0, l1, a, e, &seq[n_seq], &n_last[n_seq]));
         FV_TRY(ask_masks(p, b, l0, l1, &seq[n_seq]));
         seq[n_seq].wanted = rows_wanted(&seq[n_seq], n_layer, last);
+        if (l1 == n_layer && p->req[b].row_logits) seq[n_seq].wanted = e - a;
         n_out += seq[n_seq].wanted;
         out[n_seq] = last ? n_out - 1 : -1;
         request[n_seq++] = b;
@@ -217,7 +249,7 @@ static fv_status run_chunk(fv_prefill *p, int32_t from, int32_t to, int32_t l0, 
         if (out[i] >= 0)
             FV_TRY(dev->ops->copy_async(dev, (char *)p->last.data + (size_t)request[i] * bytes,
                                         fv_tensor_rows(pass.out, out[i], 1).data, bytes));
-    return FV_OK;
+    return l1 == n_layer ? tell_all_logits(p, &pass, request) : FV_OK;
 }
 
 /* Returns the end of the chunk that starts at `from`. As a pass captures its last rows, a chunk ends between
@@ -368,6 +400,7 @@ static fv_status check_requests(const fv_prefill *p) {
     for (int32_t b = 0; b < p->n_req; b++) {
         const fv_prefill_request *req = &p->req[b];
         assert(req->n_answer == 0 || (req->n_answer < req->n && !req->visual_mass));
+        assert(req->n_answer == 0 || !req->row_logits);
         assert(!req->head_max || (req->plan->prune.n_edit == 0 && req->n_answer == 0));
         if (req->n == 0) return FV_FAIL(FV_EINVAL, "the prompt is empty: write a question");
         bool ends_with_image = req->seg[req->n - req->n_answer - 1] == FV_SEG_VISUAL;

@@ -45,6 +45,11 @@ typedef struct fv_prefill_request {
     fv_status (*head_max)(void *user, int32_t layer, const float *text, const float *visual,
                           int32_t n);
     void *head_max_user;
+    /* Called once for each row that leaves the last layer, with its position in the prompt and its logits
+     * [vocab] on the host, in any order; NULL: not wanted. Rows that the plan drops or masks have none. Not for
+     * n_answer > 0. */
+    void (*row_logits)(void *user, int32_t pos, const float *logits);
+    void *row_logits_user;
     /* The pack stage's report; {0}, owned by the caller, and required if the plan packs. Its status says
      * if the request's rows cannot be packed: then give up that request; the others continue. */
     fv_pack_report *packed;

@@ -218,6 +218,26 @@ fv_status fv_prompt_make_chat(const fv_tokenizer *tok, const fv_model_config *cf
                 out);
 }
 
+fv_status fv_prompt_truncate(fv_prompt *p, const fv_tokenizer *tok, bool keep_first, int32_t most) {
+    const int32_t lead = keep_first && p->n > 0 && p->seg[0] == FV_SEG_TEXT, n_cut = p->n - most;
+    int32_t end = p->n_span ? p->span[0].first : p->n;
+    while (p->n_span && end > lead && fv_tokenizer_is_special(tok, p->ids[end - 1])) end--;
+    if (n_cut <= 0) return FV_OK;
+    if (n_cut > end - lead)
+        return FV_FAIL(
+            FV_EINVAL,
+            "truncate_prompt_tokens is %d, but without the text before its first image "
+            "the prompt has %d tokens, and an image is never cut: allow at least as many",
+            most, p->n - (end - lead));
+    const size_t n = (size_t)(p->n - lead - n_cut);
+    memmove(p->ids + lead, p->ids + lead + n_cut, n * sizeof *p->ids);
+    memmove(p->seg + lead, p->seg + lead + n_cut, n);
+    for (int32_t i = 0; i < p->n_span; i++) p->span[i].first -= n_cut;
+    p->n -= n_cut;
+    p->n_text -= n_cut;
+    return FV_OK;
+}
+
 fv_status fv_prompt_append(fv_prompt *p, const int32_t *ids, int32_t n) {
     FV_TRY(grow(p, n));
     for (int32_t i = 0; i < n; i++) FV_TRY(add(p, ids[i], 1, FV_SEG_TEXT));

@@ -38,6 +38,11 @@ fv_status fv_prompt_of_ids(const fv_tokenizer *tok, const fv_model_config *cfg, 
                            int32_t n, int32_t n_image, const fv_layout *layout, int32_t context,
                            fv_prompt *out);
 
+/* Cuts text off the front until at most `most` tokens are left, but not the first token if keep_first. What is
+ * cut ends before the first image and the special tokens right before it: an image is never cut. FV_EINVAL if
+ * that is not enough. */
+fv_status fv_prompt_truncate(fv_prompt *p, const fv_tokenizer *tok, bool keep_first, int32_t most);
+
 /* Adds n ids of an answer, as text. */
 fv_status fv_prompt_append(fv_prompt *p, const int32_t *ids, int32_t n);
 

@@ -34,7 +34,8 @@ static int32_t rows_of(const fv_task *t) { return t->prefill.prompt.n; }
 
 static double prefill_cost(const fv_task *t) {
     const fv_text_config *c = &fv_checkpoint_config(t->prefill.engine->ck)->text;
-    return layers_cost(c->n_layer, c->d_model, rows_of(t));
+    const double scores = t->prefill.want_scores ? (double)rows_of(t) * c->d_model * c->vocab : 0;
+    return layers_cost(c->n_layer, c->d_model, rows_of(t)) + scores;
 }
 
 /* Returns the cost of the task's next image. */
@@ -253,6 +254,7 @@ static fv_status run_in_turn(fv_prefill_worker *w, fv_task **batch, int32_t n, s
 static fv_status take_token(fv_task *t, const float *logits) {
     FV_TRY(fv_prefill_job_end(&t->prefill));
     FV_TRY(fv_prefill_job_first(&t->prefill, logits));
+    FV_TRY(fv_fail_caller(fv_task_tell_prompt(t)));
     fv_task_say(t, &t->first);
     return FV_OK;
 }

@@ -109,6 +109,9 @@ typedef struct fv_task {
     fv_error fault;       /* with `over` */
     fv_refusal refusal;
     fv_export_report sent;
+    fv_arena told_arena; /* of these events, which the loop thread sends with `first` */
+    Fovea__Inference__V1__PromptTokens *told; /* [n_told] */
+    size_t n_told;
 } fv_task;
 
 /* The worker's own tiny request, and when it is due. It has its own pool: the requests' pool may be full
@@ -187,6 +190,11 @@ fv_status fv_task_prepare(fv_task *t);
 fv_status fv_task_prepare_rest(fv_task *t);
 void fv_task_release(fv_task *t, bool keep);
 void fv_task_fini(fv_task *t); /* frees the rest, which the report needs */
+
+/* prompt_tokens.c: makes the events that return the prompt's tokens, if the request asks for them. FV_EINVAL:
+ * they are too large. */
+enum { FV_PROMPT_BYTES_MAX = 12 << 20 };
+fv_status fv_task_tell_prompt(fv_task *t);
 
 /* images.c: turns images into embeddings. */
 

@@ -11,6 +11,8 @@
 #include "serving/worker/model_info.h"
 #include "serving/worker/request.h"
 
+enum { IDS_MAX = 1 << 20 }; /* of a prompt that is cut to fit the context */
+
 /* ---- the request ------------------------------------------------------------------------ */
 
 /* Returns the time by which a chat must be rendered. */
@@ -70,13 +72,21 @@ static fv_status read_request(fv_task *t) {
     j->generation.max_tokens = tokens < INT32_MAX ? (int32_t)tokens : INT32_MAX;
     j->generation.n_stop = (int32_t)r->n_stop;
     j->generation.stop = (const char *const *)r->stop;
+    j->generation.show_special = r->special_tokens;
+    j->generation.include_stop = r->include_stop;
+    j->generation.continue_text = r->continue_text;
+    FV_TRY(fv_request_rules(r->rules, &t->arena, &j->generation.rules));
     FV_TRY(fv_policy_from_message(r->policy, &j->policy));
     FV_TRY(read_images(t));
     FV_TRY(read_videos(t));
-    FV_TRY(fv_request_prompt(r->prompt, j->n_image, context, &t->arena, &j->form));
+    FV_TRY(fv_request_prompt(r->prompt, j->n_image, r->truncate_case ? IDS_MAX : context,
+                             &t->arena, &j->form));
     FV_TRY(fv_request_ids(m->replay, m->n_replay, context, &t->arena, &replay));
     j->n_replay = (int32_t)m->n_replay;
     j->replay = replay;
+    j->want_scores = r->prompt_alternatives_case && m->n_replay == 0;
+    j->n_score_top = narrow(r->prompt_alternatives_case ? r->prompt_logprobs : 0);
+    j->n_prompt_most = narrow(r->truncate_case ? r->truncate_prompt_tokens : 0);
     return FV_OK;
 }
 
@@ -174,4 +184,5 @@ void fv_task_release(fv_task *t, bool keep) {
 void fv_task_fini(fv_task *t) {
     fv_prefill_job_free(&t->prefill);
     fv_arena_fini(&t->arena);
+    fv_arena_fini(&t->told_arena);
 }

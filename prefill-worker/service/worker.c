@@ -16,6 +16,7 @@
 
 enum {
     MESSAGE_MAX = (64 << 20) + (1 << 20), /* a client's largest request, and the router's fields */
+    QUEUE_BYTES = FV_PROMPT_BYTES_MAX + (1 << 20), /* events of a call that wait */
     N_PEER_MAX = 64, /* connections to decode workers; at most so many are kept idle */
 };
 
@@ -168,6 +169,15 @@ static Fovea__Inference__V1__FinishReason finish_reason(fv_finish f) {
     return reasons[f];
 }
 
+static void send_prompt(fv_task *t) {
+    for (size_t i = 0; i < t->n_told; i++) {
+        event_message e = FOVEA__HANDOFF__V1__PREFILL_EVENT__INIT;
+        e.event_case = FOVEA__HANDOFF__V1__PREFILL_EVENT__EVENT_PROMPT;
+        e.prompt = &t->told[i];
+        send_event(t, &e);
+    }
+}
+
 static void on_first(fv_rpc_op *op, bool ok) {
     fv_task *t = op->owner;
     (void)ok;
@@ -187,6 +197,7 @@ static void on_first(fv_rpc_op *op, bool ok) {
     e.event_case = FOVEA__HANDOFF__V1__PREFILL_EVENT__EVENT_FIRST_TOKEN;
     e.first_token = &first;
     t->worker->n_tokens += t->prefill.has_token;
+    send_prompt(t);
     if (st == FV_OK)
         send_event(t, &e);
     else
@@ -334,6 +345,7 @@ fv_rpc_service fv_prefill_worker_service(fv_prefill_worker *w) {
          .peers = FV_MEMBER_ROUTER,
          .kind = FV_RPC_SERVER_STREAM,
          .message_max = MESSAGE_MAX,
+         .queue_max = QUEUE_BYTES,
          .events = {.on_start = on_start,
                     .on_message = on_request,
                     .on_cancel = on_cancel,

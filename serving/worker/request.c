@@ -7,8 +7,8 @@ fv_sampling fv_request_sampling(const Fovea__Inference__V1__Sampling *m, uint32_
     if (!m) return s;
     s.temperature = m->temperature;
     s.top_k = m->top_k <= INT32_MAX ? (int32_t)m->top_k : INT32_MAX;
-    if (m->top_p != 0) s.top_p = m->top_p;
-    if (m->repetition_penalty != 0) s.repetition_penalty = m->repetition_penalty;
+    if (m->nucleus_case) s.top_p = m->top_p;
+    if (m->repetition_case) s.repetition_penalty = m->repetition_penalty;
     s.min_p = m->min_p;
     s.presence_penalty = m->presence_penalty;
     s.frequency_penalty = m->frequency_penalty;
@@ -20,6 +20,34 @@ fv_sampling fv_request_sampling(const Fovea__Inference__V1__Sampling *m, uint32_
             .id = m->logit_bias[i]->id <= INT32_MAX ? (int32_t)m->logit_bias[i]->id : INT32_MAX,
             .bias = m->logit_bias[i]->bias};
     return s;
+}
+
+static fv_status read_rule_ids(const char *name, const uint32_t *in, size_t n, int32_t most,
+                               fv_arena *arena, const int32_t **out, int32_t *n_out) {
+    int32_t *ids;
+    if (n > (size_t)most)
+        return FV_FAIL(FV_EINVAL, "%s has %zu ids; the limit is %d", name, n, most);
+    FV_TRY(FV_ARENA_NEW(arena, n, ids));
+    for (size_t i = 0; i < n; i++) ids[i] = in[i] <= INT32_MAX ? (int32_t)in[i] : INT32_MAX;
+    *out = ids;
+    *n_out = (int32_t)n;
+    return FV_OK;
+}
+
+fv_status fv_request_rules(const Fovea__Inference__V1__TokenRules *m, fv_arena *arena,
+                           fv_token_rules *out) {
+    *out = (fv_token_rules){0};
+    if (!m) return FV_OK;
+    if (m->n_bad_words > FV_MAX_BAD_WORDS)
+        return FV_FAIL(FV_EINVAL, "bad_words has %zu words; the limit is %d", m->n_bad_words,
+                       FV_MAX_BAD_WORDS);
+    out->min_tokens = m->min_tokens <= INT32_MAX ? (int32_t)m->min_tokens : INT32_MAX;
+    out->n_bad_word = (int32_t)m->n_bad_words;
+    out->bad_word = (const char *const *)m->bad_words;
+    FV_TRY(read_rule_ids("allowed_token_ids", m->allowed_token_ids, m->n_allowed_token_ids,
+                         FV_MAX_ALLOWED, arena, &out->allowed, &out->n_allowed));
+    return read_rule_ids("stop_token_ids", m->stop_token_ids, m->n_stop_token_ids, FV_MAX_STOP_IDS,
+                         arena, &out->stop_id, &out->n_stop_id);
 }
 
 fv_status fv_request_ids(const uint32_t *in, size_t n, int32_t most, fv_arena *arena,

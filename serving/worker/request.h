@@ -12,6 +12,11 @@
  * be NULL. */
 fv_sampling fv_request_sampling(const Fovea__Inference__V1__Sampling *m, uint32_t n_logprobs);
 
+/* Reads the rules; ids are in the arena, words are borrowed from the message. m may be NULL: no rules.
+ * FV_EINVAL for more than a rule may have, before anything is copied; fv_token_rules_check checks the rest. */
+fv_status fv_request_rules(const Fovea__Inference__V1__TokenRules *m, fv_arena *arena,
+                           fv_token_rules *out);
+
 /* Reads the prompt; lists are in the arena, strings are borrowed from the message. FV_EINVAL if there is no
  * prompt, a turn has more than n_image images, there are more than `context` ids, or an id is invalid. */
 fv_status fv_request_prompt(const Fovea__Inference__V1__Prompt *m, int32_t n_image, int32_t context,

@@ -23,6 +23,7 @@ fv_status fv_token_to_message(const fv_sampled *s, uint64_t digest, const fv_tok
     m->id = (uint32_t)s->id;
     m->logprob = s->logprob;
     m->digest = digest;
+    if (tok) m->text_offset = s->text_offset;
     FV_TRY(put_text(tok, s->id, arena, &m->text));
     FV_TRY(FV_ARENA_NEW(arena, s->n_top, top));
     FV_TRY(FV_ARENA_NEW(arena, s->n_top, m->alternatives));

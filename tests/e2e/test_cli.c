@@ -351,7 +351,7 @@ Test(cli, wrong_usage_ends_with_2) {
     ask_fails("--max-tokens many hi", 2, "not a whole number");
     ask_fails("--policy prune=magic hi", 2, "has no method 'magic'");
     ask_fails("--policy prune=vtw,layer=99 --image " IMAGE " hi", 2, "this checkpoint has layers");
-    ask_fails("--top-p 0 hi", 2, "top-p");
+    ask_fails("--top-p 1.5 hi", 2, "top-p");
     ask_fails("--isa neon hi", 2, "neon");
     ask_fails("--kv-dtype f64 hi", 2, "f32, bf16 or f16");
     ask_fails("--compute f16 hi", 2, "f32 or bf16");

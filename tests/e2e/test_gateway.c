@@ -46,6 +46,20 @@ Test(gateway, streams_outlive_the_patience_of_proxies, .fini = end, .timeout = 6
     fleet_stop(&f);
 }
 
+Test(gateway, chooses_tokens_under_rules_and_returns_prompts, .fini = end, .timeout = 600) {
+    fleet_open(&f, "gateway-rules");
+    command_run(&fleet_said, "ln -s " FOVEA_TEST_DATA "/../checkpoints/nano %s/ck", f.dir);
+    start("--http 127.0.0.1:0 --threads 1 --keep-ms-max 60000");
+    command_run(&fleet_said,
+                "command -v python3 >/dev/null || exit 77; python3 -B " FOVEA_TEST_DATA
+                "/e2e/gateway_rules.py %s " FOVEA_TEST_DATA "/golden/demo.png 2>&1",
+                address);
+    FLEET_MAY_SKIP(end, "no python3");
+    cr_assert_eq(fleet_said.status, 0, "%s", fleet_said.out);
+    fleet_wait_idle(&f);
+    fleet_stop(&f);
+}
+
 /* Starts a fleet with a tenant `a`, whose key is "secret". */
 static void start_with_tenant(const char *name) {
     char args[1000];

@@ -158,6 +158,40 @@ Test(kill, decode_in_the_middle_of_an_answer_with_positions_in_a_grid) {
 }
 Test(kill, decode_that_has_not_sent_finished) { decode_dies("decode-over"); }
 
+/* An answer under rules for its tokens is the same when another pair continues it. */
+static void answer_under_rules(const char *to, bool in_background) {
+    command_run(&r,
+                "rm -f %s/answer.rc; (python3 -B " FOVEA_TEST_DATA
+                "/e2e/rules_answer.py %s " FOVEA_BIN
+                "/fovea-gateway >%s/%s 2>%s/answer.err; echo $? >%s/rc; mv %s/rc %s/answer.rc) "
+                "</dev/null >/dev/null 2>&1 %s",
+                c.f.dir, c.f.address, c.f.dir, to, c.f.dir, c.f.dir, c.f.dir, c.f.dir,
+                in_background ? "&" : "");
+    cr_assert_eq(r.status, 0);
+}
+
+Test(kill, decode_in_the_middle_of_an_answer_under_rules) {
+    command_run(&r, "command -v python3 >/dev/null");
+    if (r.status != 0) cr_skip("no python3");
+    strcat(c.decode_args, " --hang-at decode-running");
+    crew_start(&c, 1, 1);
+    answer_under_rules("replayed", true);
+    wait_failpoint(&c.decode[0], "decode-running");
+    strcpy(c.decode_args, "--lease-ms 2000 --attach-ms 2000");
+    c.n_decode = 2;
+    crew_start_decode(&c, 1);
+    program_wait_said(&c.decode[1], "event=joined");
+    program_kill(&c.decode[0], SIGKILL);
+    cr_assert_eq(wait_answer(), 0, "%s", r.out);
+    answer_under_rules("whole", false);
+    cr_assert_eq(wait_answer(), 0, "%s", r.out);
+    command_run(&r, "cd %s && cat replayed whole && cmp replayed whole", c.f.dir);
+    cr_assert_eq(r.status, 0, "%s", r.out);
+    cr_assert(strstr(r.out, "token_ids"));
+    crew_wait_idle(&c, 1, 1);
+    crew_stop(&c);
+}
+
 /* ---- a worker hangs ------------------------------------------------------------------ */
 
 /* A hung worker is alive and keeps reporting but makes no progress: its request is replayed. A

@@ -107,6 +107,20 @@ def sampling():
                       repetition_penalty=number(), presence_penalty=number(), logit_bias=bias)
 
 
+def rules():
+    return m.TokenRules(allowed_token_ids=ids(), stop_token_ids=ids(), min_tokens=draw.choice([0, 1, 2, 3, 1 << 31]),
+                        bad_words=[draw.choice(["", "a", " the", "\u00e9" * 40, "x" * 300])
+                                   for _ in range(draw.randint(0, 3))])
+
+
+def with_rules():
+    more = {} if draw.random() < .5 else {"prompt_logprobs": draw.choice([0, 1, 20, 21, 1 << 30])}
+    if draw.random() < .5:
+        more["truncate_prompt_tokens"] = draw.choice([0, 1, 4, 1 << 31])
+    return generate(chat(), rules=rules(), special_tokens=True, include_stop=True, prompt_tokens=True,
+                    token_texts=True, **more)
+
+
 def ids():
     return [draw.randint(0, 1 << draw.choice([4, 8, 9, 12, 31])) for _ in range(draw.randint(0, 9))]
 
@@ -163,7 +177,8 @@ def with_follow_up():
     return generate(prompt, conversation=conversation, sampling=sampling() if draw.random() < .2 else None)
 
 
-MUTATIONS = [with_template, with_picture, with_video, with_policy, with_ids, with_sampling, with_turns, with_follow_up]
+MUTATIONS = [with_template, with_picture, with_video, with_policy, with_ids, with_sampling, with_rules, with_turns,
+             with_follow_up]
 
 
 def mutated(i):

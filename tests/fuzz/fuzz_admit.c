@@ -80,7 +80,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
         FV_OK) {
         const request_message *r = (const request_message *)p;
         fv_need need = {0};
-        fv_status st = fv_admit(r, &model, 60000, &need);
+        fv_status st = fv_admit(r, &model, 60000, data[0] & 64 ? UINT32_MAX : 32, &need);
         if (st == FV_OK)
             expect(need.max_tokens > 0 && need.bytes > 0 &&
                    (double)need.bytes <= bytes_most(&model, r, n, need.max_tokens));

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "router/admit.h"
 #include "tests/support/net.h"
 
 typedef Fovea__Inference__V1__GenerateRequest request_message;
@@ -54,6 +55,7 @@ fv_router_options router_rig_options(void) {
                                .stall_ms = 30000,
                                .unread_ms = 60000,
                                .replays = 3,
+                               .max_tokens_default = FV_REQUEST_TOKENS_LEAST,
                                .report_ms = 500,
                                .silence_ms = 20000};
 }

@@ -244,6 +244,12 @@ static fv_status embeds_there(tiny_net *net, const tiny_prompt *p, fv_buf *buf, 
     return bytes ? fv_device_copy(net->be.device, buf->data, p->embeds, bytes) : FV_OK;
 }
 
+static void keep_row_logits(void *user, int32_t pos, const float *logits) {
+    const tiny_prompt *p = user;
+    const size_t vocab = (size_t)p->vocab;
+    memcpy(p->row_logits + (size_t)pos * vocab, logits, vocab * sizeof *logits);
+}
+
 fv_status tiny_prefill(tiny_net *net, tiny_prompt *p, int32_t n, int32_t chunk) {
     size_t vocab = (size_t)net->cfg.vocab;
     fv_prefill_request *req = calloc((size_t)n, sizeof *req);
@@ -266,7 +272,10 @@ fv_status tiny_prefill(tiny_net *net, tiny_prompt *p, int32_t n, int32_t chunk) 
                                       .pruned = p[b].pruned,
                                       .ranked = p[b].watch ? fv_kept_map_ranked : NULL,
                                       .ranked_user = p[b].watch,
+                                      .row_logits = p[b].row_logits ? keep_row_logits : NULL,
+                                      .row_logits_user = &p[b],
                                       .packed = &p[b].packed};
+        p[b].vocab = net->cfg.vocab;
         if (st == FV_OK) st = embeds_there(net, &p[b], &embeds[b], &req[b].embeds);
     }
     fv_prefill_options opt = net->prefill;

@@ -59,6 +59,8 @@ typedef struct tiny_prompt {
     int32_t *visual_tokens;   /* [N] likewise */
     fv_kept_map_watch *watch; /* receives rankings, or NULL; the test's */
     char *pruned;             /* [FV_PLAN_NOTE_MAX] likewise */
+    int32_t vocab;
+    float *row_logits; /* [n, vocab] likewise: of every row that leaves the last layer */
 } tiny_prompt;
 
 void tiny_prompt_make(const tiny_net *net, tiny_prompt *p, int32_t before, int32_t visual,

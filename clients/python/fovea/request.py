@@ -77,10 +77,13 @@ def _bytes(image: Image) -> bytes:
 
 def build(prompt: Union[str, Sequence[Turn]], images: Sequence[Image] = (), policy: Union[str, Policy, None] = None, *,
           model: str = "", max_tokens: int = 0, stop: Sequence[str] = (), temperature: float = 0, top_k: int = 0,
-          top_p: float = 0, min_p: float = 0, repetition_penalty: float = 0, presence_penalty: float = 0,
-          frequency_penalty: float = 0, seed: int = 0, ignore_eos: bool = False, n_logprobs: int = 0, keep_ms: int = 0,
-          conversation: bytes = b"", kept_tokens: bool = False, request_id: str = "") -> Any:
-    """A GenerateRequest; fields as in inference.proto, which says what 0 and empty mean."""
+          top_p: Optional[float] = None, min_p: float = 0, repetition_penalty: Optional[float] = None,
+          presence_penalty: float = 0, frequency_penalty: float = 0, seed: int = 0, ignore_eos: bool = False,
+          n_logprobs: int = 0, keep_ms: int = 0, conversation: bytes = b"", kept_tokens: bool = False,
+          request_id: str = "", min_tokens: int = 0, stop_token_ids: Sequence[int] = (),
+          allowed_token_ids: Sequence[int] = (), bad_words: Sequence[str] = (), special_tokens: bool = False,
+          include_stop: bool = False, truncate_prompt_tokens: Optional[int] = None) -> Any:
+    """A GenerateRequest; fields as in inference.proto, which says what 0 and empty mean. None: unset."""
     turns = [Turn("user", prompt, images)] if isinstance(prompt, str) else list(prompt)
     if images and not isinstance(prompt, str):
         raise ValueError("images of a chat belong to its turns: Turn(role, text, images)")
@@ -88,12 +91,16 @@ def build(prompt: Union[str, Sequence[Turn]], images: Sequence[Image] = (), poli
     sampling = pb.Sampling(temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, seed=seed,
                            repetition_penalty=repetition_penalty, presence_penalty=presence_penalty,
                            frequency_penalty=frequency_penalty)
+    rules = pb.TokenRules(allowed_token_ids=allowed_token_ids, bad_words=bad_words, min_tokens=min_tokens,
+                          stop_token_ids=stop_token_ids)
     given = Policy.parse(policy) if isinstance(policy, str) else policy
     message: Optional[Any] = given.message() if given is not None else None
     return pb.GenerateRequest(prompt=pb.Prompt(chat=chat), images=[pb.Image(data=_bytes(i)) for t in turns for i in t.images],
                               policy=message, model=model, max_tokens=max_tokens, stop=stop, sampling=sampling,
                               ignore_eos=ignore_eos, n_logprobs=n_logprobs, keep_ms=keep_ms, conversation=conversation,
-                              kept_tokens=kept_tokens, request_id=request_id)
+                              kept_tokens=kept_tokens, request_id=request_id, rules=rules,
+                              special_tokens=special_tokens, include_stop=include_stop,
+                              truncate_prompt_tokens=truncate_prompt_tokens)
 
 
 def metadata(api_key: str) -> Sequence[Tuple[str, str]]:

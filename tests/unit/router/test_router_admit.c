@@ -23,6 +23,7 @@ static uint32_t id_list[] = {1, 2, 999, 3};
 static uint8_t bytes[] = "\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x14\0\0\0\x0a";
 static request_message req;
 static fv_need need;
+static uint32_t tokens_default = 64;
 static uint32_t keep_ms_max;
 
 /* Four ids, one of them an image's, for a model of 4 layers, 2 KV heads of 8 numbers. */
@@ -69,12 +70,14 @@ static void setup(void) {
 TestSuite(router_admit, .init = setup);
 
 static void refused(fv_status st, const char *words) {
-    cr_assert_eq(fv_admit(&req, &model, keep_ms_max, &need), st, "%s", fv_last_error());
+    cr_assert_eq(fv_admit(&req, &model, keep_ms_max, tokens_default, &need), st, "%s",
+                 fv_last_error());
     cr_assert(strstr(fv_last_error(), words), "%s", fv_last_error());
 }
 
 static void admitted(void) {
-    cr_assert_eq(fv_admit(&req, &model, keep_ms_max, &need), FV_OK, "%s", fv_last_error());
+    cr_assert_eq(fv_admit(&req, &model, keep_ms_max, tokens_default, &need), FV_OK, "%s",
+                 fv_last_error());
 }
 
 Test(router_admit, the_bound_is_rows_times_bytes) {
@@ -263,11 +266,12 @@ Test(router_admit, an_answer_is_bounded_by_the_positions_that_are_left) {
 
 Test(router_admit, zero_tokens_is_the_default) {
     req.max_tokens = 0;
-    admitted();
-    cr_assert_eq(need.max_tokens, FV_REQUEST_TOKENS_DEFAULT);
-    limits.max_tokens_default = 7;
+    tokens_default = 7;
     admitted();
     cr_assert_eq(need.max_tokens, 7);
+    tokens_default = 0;
+    admitted();
+    cr_assert_eq(need.max_tokens, limits.max_positions, "the rest of the context bounds it");
 }
 
 Test(router_admit, another_model_is_not_found) {
@@ -453,12 +457,20 @@ Test(router_admit, sampling_is_in_its_ranges) {
     sampling.temperature = NAN;
     refused(FV_EINVAL, "temperature");
     sampling.temperature = 1;
+    sampling.nucleus_case = FOVEA__INFERENCE__V1__SAMPLING__NUCLEUS_TOP_P;
     sampling.top_p = 1.5f;
     refused(FV_EINVAL, "top_p");
-    sampling.top_p = 1;
+    sampling.top_p = 0;
+    admitted();
+    sampling.repetition_case = FOVEA__INFERENCE__V1__SAMPLING__REPETITION_REPETITION_PENALTY;
     sampling.repetition_penalty = -2;
     refused(FV_EINVAL, "repetition_penalty");
     sampling.repetition_penalty = 0;
+    refused(FV_EINVAL, "repetition_penalty is 0; it must be above 0");
+    sampling.repetition_penalty = NAN;
+    refused(FV_EINVAL, "repetition_penalty");
+    sampling.repetition_case = FOVEA__INFERENCE__V1__SAMPLING__REPETITION__NOT_SET;
+    admitted();
     sampling.min_p = 1.5f;
     refused(FV_EINVAL, "min_p");
     sampling.min_p = 0;
@@ -491,6 +503,62 @@ Test(router_admit, logit_biases_are_of_ids_of_the_model_and_in_range) {
     refused(FV_EINVAL, "-100..100");
     sampling.n_logit_bias = 301;
     refused(FV_EINVAL, "301 ids");
+}
+
+Test(router_admit, rules_have_ids_of_the_model_and_bounded_lists) {
+    static uint32_t many[1 << 20];
+    static char text[258], *words[257];
+    Fovea__Inference__V1__TokenRules rules = FOVEA__INFERENCE__V1__TOKEN_RULES__INIT;
+    for (int i = 0; i < 257; i++) words[i] = (char *)"x";
+    req.rules = &rules;
+    rules.allowed_token_ids = many;
+    rules.n_allowed_token_ids = 1 << 15;
+    rules.stop_token_ids = many;
+    rules.n_stop_token_ids = 256;
+    rules.bad_words = words;
+    rules.n_bad_words = 256;
+    admitted();
+    rules.n_allowed_token_ids = 1 << 20;
+    refused(FV_EINVAL, "allowed_token_ids has 1048576 ids; the limit is 32768");
+    rules.n_allowed_token_ids = 0;
+    rules.n_stop_token_ids = 257;
+    refused(FV_EINVAL, "stop_token_ids has 257 ids");
+    rules.n_stop_token_ids = 1;
+    many[0] = model.n_vocab;
+    refused(FV_EINVAL, "stop_token_ids: id");
+    many[0] = model.n_vocab - 1;
+    rules.n_bad_words = 257;
+    refused(FV_EINVAL, "bad_words has 257 words");
+    rules.n_bad_words = 1;
+    memset(text, 'x', 257);
+    words[0] = text;
+    refused(FV_EINVAL, "bad_words: word 0 must have 1..256 bytes");
+    text[0] = '\0';
+    refused(FV_EINVAL, "bad_words: word 0");
+    rules.n_bad_words = 0;
+    req.max_tokens = 4;
+    rules.min_tokens = 4;
+    admitted();
+    rules.min_tokens = 5;
+    refused(FV_EINVAL, "min_tokens is 5; it must be 0..4");
+    req.max_tokens = 0;
+    admitted();
+    rules.min_tokens = UINT32_MAX;
+    refused(FV_EINVAL, "min_tokens");
+}
+
+Test(router_admit, what_is_returned_of_the_prompt_is_in_range) {
+    req.prompt_alternatives_case =
+        FOVEA__INFERENCE__V1__GENERATE_REQUEST__PROMPT_ALTERNATIVES_PROMPT_LOGPROBS;
+    req.prompt_logprobs = 20;
+    admitted();
+    req.prompt_logprobs = 21;
+    refused(FV_EINVAL, "prompt_logprobs is 21");
+    req.prompt_logprobs = 0;
+    req.truncate_case = FOVEA__INFERENCE__V1__GENERATE_REQUEST__TRUNCATE_TRUNCATE_PROMPT_TOKENS;
+    refused(FV_EINVAL, "truncate_prompt_tokens is 0");
+    req.truncate_prompt_tokens = 1;
+    admitted();
 }
 
 Test(router_admit, stop_strings_are_few_and_short) {

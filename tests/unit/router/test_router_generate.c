@@ -117,8 +117,19 @@ Test(router_generate, a_request_without_max_tokens_gets_the_default) {
     workers();
     client_ask_wait(&r, &k, 0);
     cr_assert_eq(k.end.status, FV_OK, "%s", k.why);
-    cr_assert_eq(r.p.max_tokens, FV_REQUEST_TOKENS_DEFAULT);
-    cr_assert_eq(k.n_tokens, FV_REQUEST_TOKENS_DEFAULT);
+    cr_assert_eq(r.p.max_tokens, FV_REQUEST_TOKENS_LEAST);
+    cr_assert_eq(k.n_tokens, FV_REQUEST_TOKENS_LEAST);
+    router_rig_close(&r);
+}
+
+Test(router_generate, a_default_that_fits_no_worker_is_halved_until_it_does) {
+    fv_router_options opt = router_rig_options();
+    opt.max_tokens_default = 1000;
+    r.d.capacity = 129000; /* 512 bytes a token, of 256 positions */
+    router_rig_with_workers(&r, &opt);
+    client_ask_wait(&r, &k, 0);
+    cr_assert_eq(k.end.status, FV_OK, "%s", k.why);
+    cr_assert_eq(r.p.max_tokens, 250);
     router_rig_close(&r);
 }
 

@@ -98,6 +98,71 @@ Test(api_request, every_number_arrives) {
     cr_assert(q.message.sampling->top_k == 0 && q.message.n_stop == 1 && q.message.max_tokens == 0);
 }
 
+Test(api_request, a_zero_is_a_value) {
+    good(FV_API_CHAT, "{" HELLO "}");
+    cr_assert(!q.message.sampling->nucleus_case && !q.message.sampling->repetition_case);
+    cr_assert(!q.message.rules && !q.message.prompt_alternatives_case && !q.message.truncate_case);
+    good(FV_API_CHAT, "{" HELLO ",\"top_p\":0,\"repetition_penalty\":0,\"prompt_logprobs\":0,"
+                      "\"min_tokens\":0,\"top_k\":0,\"min_p\":0,\"temperature\":0,\"seed\":0}");
+    const Fovea__Inference__V1__Sampling *s = q.message.sampling;
+    cr_assert(s->nucleus_case && s->top_p == 0);
+    cr_assert(s->repetition_case && s->repetition_penalty == 0, "the router refuses it");
+    cr_assert(q.message.prompt_alternatives_case && q.message.prompt_logprobs == 0);
+    cr_assert(s->temperature == 0 && q.seeded && s->seed == 0);
+    good(FV_API_TEXT, "{\"prompt\":\"a\",\"logprobs\":0}");
+    cr_assert(q.logprobs && q.message.n_logprobs == 0);
+    bad(FV_API_CHAT, "{" HELLO ",\"max_tokens\":0}", "max_tokens", "1 to");
+    bad(FV_API_TEXT, "{\"prompt\":\"a\",\"max_tokens\":0}", "max_tokens", "echo");
+    good(FV_API_TEXT, "{\"prompt\":\"a\",\"max_tokens\":0,\"echo\":true}");
+    cr_assert(q.prompt_only && q.message.max_tokens == 1);
+}
+
+Test(api_request, rules_are_read_and_their_lists_are_bounded) {
+    enum { MANY = 1 << 20 };
+    char *body = malloc(2 * MANY + 200), *at = body;
+    good(FV_API_CHAT, "{" HELLO ",\"min_tokens\":3,\"stop_token_ids\":[1,2],\"allowed_token_ids\":"
+                      "[7],\"bad_words\":[\"x\",\" y\"],\"skip_special_tokens\":false,"
+                      "\"include_stop_str_in_output\":true,\"truncate_prompt_tokens\":-1,"
+                      "\"return_token_ids\":true,\"return_tokens_as_token_ids\":true}");
+    const Fovea__Inference__V1__TokenRules *r = q.message.rules;
+    cr_assert(r->min_tokens == 3 && r->n_stop_token_ids == 2 && r->stop_token_ids[1] == 2);
+    cr_assert(r->n_allowed_token_ids == 1 && r->allowed_token_ids[0] == 7 && r->n_bad_words == 2);
+    cr_assert_str_eq(r->bad_words[1], " y");
+    cr_assert(q.message.special_tokens && q.message.include_stop && q.message.truncate_case &&
+              q.message.truncate_prompt_tokens == INT32_MAX);
+    cr_assert(q.ids && q.as_ids && q.message.prompt_tokens && !q.message.token_texts);
+    bad(FV_API_CHAT, "{" HELLO ",\"stop_token_ids\":7}", "stop_token_ids", "list");
+    bad(FV_API_CHAT, "{" HELLO ",\"stop_token_ids\":[-1]}", "stop_token_ids[0]", "integer");
+    bad(FV_API_CHAT, "{" HELLO ",\"allowed_token_ids\":[]}", "allowed_token_ids", "at least one");
+    bad(FV_API_CHAT, "{" HELLO ",\"bad_words\":[\"\"]}", "bad_words[0]", "1 to 256");
+    bad(FV_API_CHAT, "{" HELLO ",\"bad_words\":[1]}", "bad_words[0]", "string");
+    bad(FV_API_CHAT, "{" HELLO ",\"truncate_prompt_tokens\":0}", "truncate_prompt_tokens", "-1");
+    bad(FV_API_CHAT, "{" HELLO ",\"prompt_logprobs\":21}", "prompt_logprobs", "0 to 20");
+    bad(FV_API_CHAT, "{" HELLO ",\"prompt_logprobs\":1,\"stream\":true}", "prompt_logprobs",
+        "stream");
+    at += sprintf(at, "{" HELLO ",\"allowed_token_ids\":[1");
+    for (int i = 1; i < MANY; i++) at = stpcpy(at, ",1");
+    strcpy(at, "]}");
+    const fv_api_reader_options opt = {FV_API_CHAT, NULL, 4 << 20};
+    cr_assert_eq(api_body_read(&opt, body, strlen(body), 1 << 16, &arena, &q, param), FV_EINVAL);
+    cr_assert_str_eq(param, "allowed_token_ids");
+    cr_assert(strstr(fv_last_error(), "more than 32768"), "%s", fv_last_error());
+    at = body + sprintf(body, "{" HELLO ",\"bad_words\":[\"");
+    memset(at, 'x', MANY);
+    strcpy(at + MANY, "\"]}");
+    cr_assert_eq(api_body_read(&opt, body, strlen(body), 1 << 16, &arena, &q, param), FV_EINVAL);
+    cr_assert_str_eq(param, "bad_words[0]");
+    free(body);
+}
+
+Test(api_request, echo_asks_for_the_prompt) {
+    good(FV_API_TEXT, "{\"prompt\":\"a\",\"echo\":true}");
+    cr_assert(q.echo && q.message.prompt_tokens && !q.message.prompt_alternatives_case);
+    good(FV_API_TEXT, "{\"prompt\":\"a\",\"echo\":true,\"logprobs\":2,\"prompt_logprobs\":1}");
+    cr_assert(q.message.prompt_logprobs == 2 && q.message.token_texts);
+    bad(FV_API_CHAT, "{" HELLO ",\"echo\":true}", "echo", "not supported");
+}
+
 Test(api_request, a_completion_has_a_text_or_ids) {
     good(FV_API_TEXT, "{\"prompt\":\"once\",\"logprobs\":2}");
     cr_assert_str_eq(q.message.prompt->text, "once");

@@ -322,6 +322,35 @@ Test(prefill, decoding_a_token_equals_a_prompt_that_is_one_longer) {
     }
 }
 
+/* Logits of a row are those of the prompt that ends with it, whatever runs beside it; asking for them changes
+ * nothing else. */
+Test(prefill, logits_of_every_row_are_those_of_the_prompt_up_to_it) {
+    static const int32_t chunks[] = {0, 1, 7};
+    static float rows[(5 + VISUAL + 12) * 97];
+    for (int c = 0; c < 3; c++) {
+        tiny_net net;
+        tiny_prompt p[2], shorter;
+        tiny_net_open(&net, deep(), FV_F32, NULL, 2);
+        tiny_prompt_make(&net, &p[0], 5, VISUAL, 12, 11, "");
+        tiny_prompt_make(&net, &p[1], 5, VISUAL, 9, 4, "");
+        p[0].row_logits = rows;
+        memset(rows, 0, sizeof rows);
+        cr_assert_eq(tiny_prefill(&net, p, 2, chunks[c]), FV_OK);
+        cr_assert(same_bits(p[0].logits, rows + (size_t)(p[0].n - 1) * 97, 97));
+        for (int32_t n = p[0].n - 4; n <= p[0].n; n++) {
+            tiny_prompt_make(&net, &shorter, 5, VISUAL, 12, 11, "");
+            shorter.n = n;
+            shorter.plan.shape.n_text -= p[0].n - n;
+            cr_assert_eq(tiny_prefill(&net, &shorter, 1, 0), FV_OK);
+            cr_assert(same_bits(shorter.logits, rows + (size_t)(n - 1) * 97, 97), "row %d", n - 1);
+            tiny_prompt_free(&shorter);
+        }
+        tiny_prompt_free(&p[0]);
+        tiny_prompt_free(&p[1]);
+        tiny_net_close(&net);
+    }
+}
+
 Test(prefill, a_step_of_several_tokens_equals_as_many_steps_of_one) {
     for (int i = 0; i < table.n; i += thorough() ? 1 : 3) {
         tiny_net net;

@@ -81,3 +81,39 @@ Test(prompt, what_a_user_spells_is_no_image) {
                &(fv_text_marks){.user = moved, .literal = SOFT});
     fv_prompt_free(&p);
 }
+
+Test(prompt, text_is_cut_off_the_front_and_an_image_never) {
+    static const char text[] = "one two three four.<start_of_image> five six";
+    fv_prompt whole, p;
+    ok(fv_prompt_make(tok, &cfg, text, 1, &layout, 4096, &whole));
+    const int32_t first = whole.span[0].first;
+    cr_assert_gt(first, 4);
+    for (int32_t most = whole.n; most > whole.n - first; most--) {
+        ok(fv_prompt_make(tok, &cfg, text, 1, &layout, 4096, &p));
+        const int32_t cut = whole.n - most;
+        if (fv_prompt_truncate(&p, tok, true, most) != FV_OK) {
+            cr_assert(strstr(fv_last_error(), "never cut"), "%s", fv_last_error());
+            cr_assert_eq(p.n, whole.n, "nothing is changed");
+            cr_assert_gt(cut, 2);
+            fv_prompt_free(&p);
+            continue;
+        }
+        cr_assert_eq(p.n, most);
+        cr_assert(p.n_visual == N_TOKEN && p.n_text == most - N_TOKEN);
+        cr_assert_eq(p.ids[0], whole.ids[0], "the BOS stays");
+        cr_assert_eq(memcmp(p.ids + 1, whole.ids + 1 + cut, (size_t)(most - 1) * sizeof *p.ids), 0);
+        cr_assert_eq(p.span[0].first, first - cut);
+        for (int32_t i = 0; i < p.n; i++)
+            cr_assert_eq(p.seg[i] == FV_SEG_VISUAL,
+                         i >= p.span[0].first && i < p.span[0].first + N_TOKEN);
+        fv_prompt_free(&p);
+    }
+    ok(fv_prompt_make(tok, &cfg, text, 1, &layout, 4096, &p));
+    cr_assert_eq(fv_prompt_truncate(&p, tok, true, N_TOKEN), FV_EINVAL);
+    fv_prompt_free(&p);
+    fv_prompt_free(&whole);
+    ok(fv_prompt_make(tok, &cfg, "one two three", 0, NULL, 4096, &p));
+    ok(fv_prompt_truncate(&p, tok, false, 1));
+    cr_assert_eq(p.n, 1);
+    fv_prompt_free(&p);
+}
