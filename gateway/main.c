@@ -38,6 +38,8 @@ static const fv_option table[] = {
      "an origin, such as https://app.example.com, whose pages may use it from a browser (CORS); "
      "repeatable; default: only the gateway's own page",
      0, 0},
+    {"allow-chat-template", "FOVEA_ALLOW_CHAT_TEMPLATE", FV_OPTION_FLAG, NULL, NULL,
+     "take chat templates from requests (the field chat_template)", 0, 0},
     {"body-bytes", "FOVEA_BODY_BYTES", FV_OPTION_INT, "BYTES", "67108864",
      "maximum size of a request's body", 1024, 1 << 30},
     {"json-bytes", "FOVEA_JSON_BYTES", FV_OPTION_INT, "BYTES", "4194304",
@@ -166,6 +168,7 @@ static fv_status run(const fv_options *o) {
         .body_max = (size_t)fv_options_int(o, "body-bytes"),
         .bodies_max = (size_t)fv_options_int(o, "bodies-bytes"),
         .json_max = (size_t)fv_options_int(o, "json-bytes"),
+        .chat_templates = fv_options_flag(o, "allow-chat-template"),
         .connections = connections_of(o),
         .trusted = p.trusted,
         .read_ms = (int32_t)fv_options_int(o, "read-ms"),

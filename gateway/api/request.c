@@ -213,13 +213,6 @@ static fv_status read_conversation(fv_api_reader *r, const fv_json_event *e) {
     return FV_OK;
 }
 
-static fv_status read_special(fv_api_reader *r, const fv_json_event *e) {
-    bool special;
-    FV_TRY(fv_api_bool(e, &special));
-    r->out->bare = !special;
-    return FV_OK;
-}
-
 /* ---- values without effect --------------------------------------------------------------- */
 
 static bool is_text(const fv_json_event *e, const char *text) {
@@ -261,7 +254,11 @@ static fv_status read_nothing(fv_api_reader *r, const fv_json_event *e) {
 
 /* ---- the table --------------------------------------------------------------------------- */
 
-enum { ANY = FV_API_CHAT | FV_API_TEXT, ALL = ANY | FV_API_TOKENS };
+enum {
+    ANY = FV_API_CHAT | FV_API_TEXT,
+    ALL = ANY | FV_API_TOKENS,
+    CHATS = FV_API_CHAT | FV_API_TOKENS,
+};
 
 typedef struct field {
     const char *name;
@@ -307,7 +304,13 @@ static const field fields[] = {
     {INTEGER("keep_ms", ANY, message.keep_ms, 0, UINT32_MAX)},
     {READ("conversation", ANY, read_conversation)},
     {FLAG("return_token_strs", FV_API_TOKENS, texts)},
-    {READ("add_special_tokens", FV_API_TOKENS, read_special)},
+    {READ("add_special_tokens", ALL, fv_api_add_special_tokens)},
+    {READ("add_generation_prompt", CHATS, fv_api_add_generation_prompt)},
+    {READ("continue_final_message", CHATS, fv_api_continue_final_message)},
+    {READ("chat_template", CHATS, fv_api_chat_template)},
+    {READ("chat_template_kwargs", CHATS, fv_api_template_variables)},
+    {READ("reasoning_effort", CHATS, fv_api_reasoning_effort)},
+    {READ("mm_processor_kwargs", CHATS, fv_api_processor)},
     {READ("response_format", ANY, read_plain_format)},
     {READ("tools", ANY, read_nothing)},
     {READ("tool_choice", ANY, read_nothing)},
@@ -406,6 +409,7 @@ fv_status fv_api_body_begin(fv_api_reader *r) {
 
 fv_status fv_api_body_end(fv_api_reader *r) {
     FV_TRY(check_fields(r));
+    FV_TRY(fv_api_template_end(r));
     return finish_policy(r);
 }
 

@@ -19,6 +19,7 @@ enum {
     FV_API_IMAGES_MAX = 256, /* the router checks the model's limit */
     FV_API_VIDEOS_MAX = 4,
     FV_API_TURNS_MAX = 4096,  /* messages */
+    FV_API_ROLE_MAX = 64,     /* bytes of a role */
     FV_API_PARTS_MAX = 4096,  /* parts of all messages */
     FV_API_IDS_MAX = 1 << 20, /* ids of a prompt: more than the context of any model */
 };
@@ -76,7 +77,6 @@ typedef struct fv_api_request {
     bool logprobs;            /* asked for; message.n_logprobs alternatives */
     int32_t n;                /* answers */
     bool seeded;              /* message.sampling->seed was given */
-    bool bare;                /* /tokenize: no special tokens */
     protobuf_c_boolean texts; /* /tokenize: with the tokens' texts */
     fv_api_url urls[FV_API_URLS_MAX];
     int32_t n_url;
@@ -93,8 +93,9 @@ typedef struct fv_api_reader fv_api_reader; /* opaque */
 
 typedef struct fv_api_reader_options {
     fv_api_kind kind;
-    const char *policy; /* header x-fovea-policy; borrowed until the end; NULL: none */
-    size_t json_max;    /* bytes of a body outside its data: URLs */
+    const char *policy;  /* header x-fovea-policy; borrowed until the end; NULL: none */
+    size_t json_max;     /* bytes of a body outside its data: URLs */
+    bool chat_templates; /* read the field chat_template; otherwise it is refused */
 } fv_api_reader_options;
 
 /* Gives *reader. *out is complete once fv_api_reader_end returns FV_OK. The caller frees out->bytes

@@ -35,7 +35,7 @@ static fv_status encode_chat(asking *a, const fv_prompt_form *f, int32_t **ids, 
     fv_chat *chat;
     fv_chat_text text = {0};
     FV_TRY(fv_engine_chat(e, f->chat_template, &chat));
-    fv_status st = fv_chat_render(chat, f->turn, f->n_turn, a->until_s, &text);
+    fv_status st = fv_chat_render(chat, f->turn, f->n_turn, &f->options, a->until_s, &text);
     fv_text_marks marks = {text.user, cfg->has_vision ? cfg->image_token : -1};
     if (st == FV_OK) st = fv_tokenizer_check_length(e->tok, text.n, cfg->text.max_position);
     if (st == FV_OK)
@@ -51,11 +51,14 @@ static fv_status encode(asking *a, const tokenize_message *q, int32_t **ids, int
     int32_t context = fv_checkpoint_config(e->ck)->text.max_position;
     fv_prompt_form form;
     FV_TRY(fv_request_prompt(q->prompt, INT32_MAX, context, &a->arena, &form));
+    fv_request_special(q->special_case, q->add_special_tokens, &form);
     if (form.kind == FV_PROMPT_IDS)
         return FV_FAIL(FV_EINVAL, "the prompt is ids already: send a text or a chat");
     if (form.kind == FV_PROMPT_CHAT) return encode_chat(a, &form, ids, n);
     FV_TRY(fv_tokenizer_check_length(e->tok, strlen(form.text), context));
-    return fv_tokenizer_encode(e->tok, form.text, strlen(form.text), !q->bare, ids, n);
+    bool adds =
+        form.options.special == FV_CHAT_UNSET ? !q->bare : form.options.special == FV_CHAT_YES;
+    return fv_tokenizer_encode(e->tok, form.text, strlen(form.text), adds, ids, n);
 }
 
 static fv_status fill_ids(asking *a, const int32_t *ids, int32_t n, bool texts, ids_message *m) {

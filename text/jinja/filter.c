@@ -99,6 +99,23 @@ FILTER(indent) {
     return FV_OK;
 }
 
+/* `s | format(a, b)` is s % (a, b); with names, s % {names}. */
+FILTER(format) {
+    fv_jj_value of, key;
+    fv_jj_str s;
+    bool by_name = args->n > 0 && args->name[0];
+    FV_TRY(fv_jj_str_of(r, self, &s));
+    FV_TRY(by_name ? fv_jj_new_dict(r, FV_JJ_DICT, &of) : fv_jj_new_list(r, FV_JJ_TUPLE, &of));
+    for (int32_t i = 0; i < args->n; i++) {
+        if (by_name != (args->name[i] != NULL))
+            return FV_JJ_FAIL(r, FV_EINVAL, "format takes values or names, %s", "not both");
+        if (by_name) key = fv_jj_text(args->name[i]);
+        FV_TRY(by_name ? fv_jj_dict_put(r, of.dict, &key, args->v[i])
+                       : fv_jj_push(r, of.list, args->v[i]));
+    }
+    return fv_jj_percent(r, s, &of, out);
+}
+
 FILTER(default_to) {
     (void)r;
     bool gone = self->kind == FV_JJ_UNDEFINED || (flag_arg(args->bound[1]) && !fv_jj_truth(self));
@@ -218,6 +235,7 @@ const fv_jj_row fv_jj_filters[] = {
     {"e", "", escape},
     {"replace", "old new count", replace},
     {"indent", "width first blank", indent},
+    {"format", NULL, format},
     {"default", "default_value boolean", default_to},
     {"d", "default_value boolean", default_to},
     {"length", "", length},

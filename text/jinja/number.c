@@ -43,8 +43,6 @@ static fv_status too_large(fv_jj_run *r) {
 
 static fv_status no_operator(fv_jj_run *r, int32_t op, const fv_jj_value *a, const fv_jj_value *b) {
     char text[3] = {(char)op, (char)(op >> 8), '\0'};
-    if (op == '%' && a->kind == FV_JJ_STR)
-        return FV_JJ_FAIL(r, FV_EUNSUPPORTED, "%s is not supported", "formatting of strings");
     return FV_JJ_FAIL(r, FV_EINVAL, "'%s' %s '%s' has no meaning", fv_jj_type(a), text,
                       fv_jj_type(b));
 }
@@ -167,6 +165,7 @@ static bool is_whole(const fv_jj_value *v) { return v->kind == FV_JJ_INT || v->k
 fv_status fv_jj_arithmetic(fv_jj_run *r, int32_t op, const fv_jj_value *a, const fv_jj_value *b,
                            fv_jj_value *out) {
     FV_TRY(fv_jj_fail_undefined(r, a));
+    if (op == '%' && a->kind == FV_JJ_STR) return fv_jj_percent(r, a->str, b, out);
     FV_TRY(fv_jj_fail_undefined(r, b));
     if (is_whole(a) && is_whole(b)) return whole(r, op, fv_jj_whole(a), fv_jj_whole(b), out);
     if (fv_jj_is_number(a) && fv_jj_is_number(b))
