@@ -18,10 +18,12 @@ static json_t *joined(const fv_chat_part *part, int32_t n, const char *mark) {
     size_t bytes = strlen(mark) + 1;
     for (int32_t i = 0; i < n; i++) bytes += part[i].text ? strlen(part[i].text) + 1 : 0;
     char *all = malloc(bytes), *at = all;
+    bool first = true;
     if (!all) return NULL;
     for (int32_t i = 0; i < n; i++) {
         if (!part[i].text) continue;
-        if (at > all) *at++ = '\n';
+        if (!first) *at++ = '\n';
+        first = false;
         at = stpcpy(at, part[i].text);
     }
     strcpy(at, mark);

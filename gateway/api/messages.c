@@ -220,8 +220,8 @@ static fv_status read_role(fv_api_reader *r, const fv_json_event *e) {
 }
 
 static fv_status read_content(fv_api_reader *r, const fv_json_event *e) {
-    r->has_content = true;
-    if (e->type == FV_JSON_STRING) return fv_api_text(r, e, &r->turn->text);
+    r->has_text = e->type == FV_JSON_STRING;
+    if (r->has_text) return fv_api_text(r, e, &r->turn->text);
     if (e->type == FV_JSON_ARRAY) return fv_api_enter(r, &parts);
     return FV_FAIL(FV_EINVAL, "content must be a text or a list of parts");
 }
@@ -234,8 +234,9 @@ static fv_status read_turn_field(fv_api_reader *r, const char *key, const fv_jso
     return strlen(key) < FV_API_KEY_MAX ? fv_api_capture_member(r, key, e) : fv_api_skip(r, e);
 }
 
+/* An empty list is no content, as null is. */
 static fv_status end_turn(fv_api_reader *r) {
-    r->turn->no_content = !r->has_content;
+    r->turn->no_content = !r->has_text && r->turn->n_parts == 0;
     if (!*r->turn->role) return FV_FAIL(FV_EINVAL, "the message has no role");
     return fv_api_capture_end(r, &r->turn->members);
 }
@@ -254,7 +255,7 @@ static fv_status add_turn(fv_api_reader *r, const char *key, const fv_json_event
     FV_TRY(FV_ARENA_NEW(r->arena, 1, r->turn));
     fovea__inference__v1__turn__init(r->turn);
     chat->turns[chat->n_turns++] = r->turn;
-    r->has_content = false;
+    r->has_text = false;
     return fv_api_enter(r, &turn);
 }
 

@@ -90,7 +90,7 @@ struct fv_api_reader {
     fv_api_part_type part_type; /* from the field "type" */
     uint32_t part_values;       /* a bit for each type whose value was given */
     size_t n_part;              /* of all turns */
-    bool has_content;           /* of the turn: content that is not null */
+    bool has_text;              /* of the turn: its content is a text */
     fv_api_url_reading url;
 };
 
