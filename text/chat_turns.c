@@ -80,7 +80,8 @@ static json_t *listed(const fv_chat_turn *turn, const char *mark) {
     if (turn->n_part) goto end;
     for (int32_t i = 0; whole && i < turn->n_image; i++)
         whole = append_part(parts, (fv_chat_part){0}, "");
-    if (whole && turn->text) whole = append_part(parts, (fv_chat_part){.text = turn->text}, mark);
+    if (whole && (turn->text || !turn->n_image)) /* templates take the first part's text */
+        whole = append_part(parts, (fv_chat_part){.text = turn->text ? turn->text : ""}, mark);
 end:
     if (whole) return parts;
     json_decref(parts);

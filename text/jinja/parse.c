@@ -10,7 +10,10 @@ typedef struct parser {
     fv_jinja *p;
     fv_jj_token *t; /* the current token */
     int depth, loops, n_node;
-    const char *alias[8]; /* names that content was assigned to */
+    struct {
+        const char *name;
+        bool other; /* not only for content */
+    } alias[32];    /* [n_alias] names that content or another member was assigned to */
     int n_alias;
 } parser;
 
@@ -95,10 +98,15 @@ typedef fv_status element(parser *s, fv_jj_node **out);
 
 /* ---- the form of content -------------------- */
 
+static int find_alias(const parser *s, const char *name) {
+    int i = s->n_alias - 1;
+    while (i >= 0 && strcmp(s->alias[i].name, name) != 0) i--;
+    return i;
+}
+
 static bool names_content(const parser *s, const char *name) {
-    for (int i = 0; i < s->n_alias; i++)
-        if (strcmp(s->alias[i], name) == 0) return true;
-    return strcmp(name, "content") == 0;
+    int i = find_alias(s, name);
+    return (i >= 0 && !s->alias[i].other) || strcmp(name, "content") == 0;
 }
 
 /* Tells whether e is x.content, x['content'] or a name for it, perhaps filtered or sliced. */
@@ -110,10 +118,16 @@ static bool is_content(const parser *s, const fv_jj_node *e) {
            fv_jj_str_is(e->b->value.str, "content");
 }
 
+/* Notes a name that content, or another member such as tool_calls, is assigned to. */
 static void note_alias(parser *s, const fv_jj_node *target, const fv_jj_node *e) {
-    if (target->kind == FV_JJ_NAME && is_content(s, e) && !names_content(s, target->name) &&
-        s->n_alias < (int)(sizeof s->alias / sizeof *s->alias))
-        s->alias[s->n_alias++] = target->name;
+    const bool content = is_content(s, e), member = e->kind == FV_JJ_ATTR || e->kind == FV_JJ_ITEM;
+    if (target->kind != FV_JJ_NAME || !(content || member)) return;
+    int i = find_alias(s, target->name);
+    if (i < 0 && s->n_alias < (int)(sizeof s->alias / sizeof *s->alias)) {
+        i = s->n_alias++;
+        s->alias[i].name = target->name;
+    }
+    if (i >= 0) s->alias[i].other |= !content;
 }
 
 /* ---- primary expressions ---- */

@@ -126,7 +126,8 @@ Test(chat_turns, a_turn_without_content_is_null_where_the_template_asks_for_it) 
     renders("{{ messages[0].content is none }}", &nothing, 1, &shut, "True");
     renders("{% if none == messages[0]['content'] %}null{% endif %}", &nothing, 1, &shut, "null");
     renders("[{{ messages[0].content }}]", &nothing, 1, &shut, "[]");
-    renders("{% for p in messages[0].content %}{{ p }}{% endfor %}", &nothing, 1, &shut, "");
+    renders("{% for p in messages[0].content %}[{{ p.text }}]{% endfor %}", &nothing, 1, &shut,
+            "[]");
 }
 
 Test(chat_turns, texts_of_a_turn_are_joined_for_a_template_that_takes_text) {

@@ -378,6 +378,10 @@ Test(jinja, a_program_shows_how_it_reads_content) {
          "%}"
          "{% endif %}{% endfor %}",
          FV_JINJA_CONTENT_EITHER},
+        {"{% for m in messages %}{% set c = m.content %}{% set c = m.calls %}{% for x in c %}{% "
+         "endfor %}"
+         "{% endfor %}",
+         FV_JINJA_CONTENT_TEXT},
         {"{% macro r(content) %}{% if content is string %}{% else %}{% for x in content %}{% "
          "endfor %}"
          "{% endif %}{% endmacro %}",
