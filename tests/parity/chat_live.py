@@ -162,7 +162,16 @@ def reference(text, reading, body):
 WORDS = ["What", "is", "in", "the", "picture?", "Größe", "日本語の", "🐈\u200d⬛", "\u00a0", "x\ty", "\n", "\n\n", "  ", "<image>", "</s>",
          "<|im_end|>", "<think>", "</think>", "[INST]", "{{ x }}", "{% if %}", "'q'", '"d"', "&lt;", "\u3000", "{'a': 1}", "\r\n", "%s",
          "<tool_response>", "/nothink", "\x1c", "None", "ß", "<|assistant|>", "$", "\u2028"]
-VARIABLES = {"enable_thinking": [True, False], "add_vision_id": [True], "thinking": [True, False], "custom": [[1, 2.5, {"a": None}]],
+TOOLS = [{"type": "function", "function": {"name": "get_weather", "description": "Wetter für <einen> Ort & 'Tag'\n\nZwei Zeilen",
+          "parameters": {"type": "object", "required": ["city"], "properties": {
+              "city": {"type": "string", "description": "A \"city\""}, "days": {"type": ["integer", "null"], "default": 3},
+              "unit": {"type": "string", "enum": ["c", "f", None]}, "where": {"type": "object", "additionalProperties": False, "properties": {
+                  "x": {"type": "number", "minimum": -1.5}, "y": {"anyOf": [{"type": "number"}, {"type": "string"}]}}},
+              "tags": {"type": "array", "items": {"type": "string"}}, "many": {"type": "array", "items": {"type": "object", "properties": {}}}}},
+          "return": {"type": "string", "description": "the weather"}}},
+         {"type": "function", "function": {"name": "f", "description": "", "parameters": {"type": "object", "properties": {}}}},
+         {"type": "function", "function": {"name": "g"}}]
+VARIABLES = {"tools": [TOOLS, TOOLS[:1], TOOLS[1:2], []],"enable_thinking": [True, False], "add_vision_id": [True], "thinking": [True, False], "custom": [[1, 2.5, {"a": None}]],
              "date_string": ["1 Jan 2026"], "tools_in_user_message": [False], "documents": [[{"title": "t", "text": "x"}]],
              "model_identity": ["You are a test."], "preserve_thinking": [True], "bos_token": ["<|bos|>"]}
 
@@ -247,7 +256,7 @@ def conversation(r):
     if r.random() < 0.1:
         body["reasoning_effort"] = r.choice(["low", "high"])
     if r.random() < 0.4:
-        body["chat_template_kwargs"] = {k: r.choice(VARIABLES[k]) for k in r.sample(sorted(VARIABLES), r.choice([0, 1, 2, 3]))}
+        body["chat_template_kwargs"] = {k: r.choice(VARIABLES[k]) for k in r.sample(sorted(VARIABLES), r.choice([0, 1, 2, 3])) + r.choice([[], [], ["tools"]])}
     return body
 
 

@@ -96,6 +96,7 @@ EXPRESSIONS += r"""
 '{:>5}|{:<5}|{:^5}|{:*^7}'.format(1, 'a', 'b', 'c') | '{:05d}'.format(a) | '{:,}'.format(1234567) | '{:.2f}'.format(f) | '{:x}'.format(255) | '{:d}'.format(a)
 '{:+.1e}'.format(f) | '{:%}'.format(0.5) | '{!r}'.format('a') | '{{}}'.format() | '{0[x]} {0[z]}'.format(d) | '<|image_{i:d}|>'.format(i=a) | '{:_}'.format(1234567)
 '{'.format() | '}'.format() | '{}'.format() | '{0}{}'.format(1, 2) | '{:d}'.format('a') | '{nope}'.format(a=1) | '{:>+5}'.format(7) | '{:,.2f}'.format(12345.678) | '{}'.format(none) | '{}'.format(t)
+('<'|safe) + '<' | '<' + ('<'|safe) | (('<b>'|safe) + '&' + "'") + '"' | ('<'|e) + '<' | ('<'|safe)|e | ('<'|safe) ~ '<' | ('<'|safe|string) + '<' | ('<' ~ ('<'|safe)) + '<' | nosuch|safe | 1|safe + '<'
 range(*[1, 4])|list | range(*l)|list | dict(**d) | dict(**{'q': 1}) | 'a,b'.split(*[',']) | dict(*[d], k=1) | range(*5)|list | dict(**l)
 """
 

@@ -55,16 +55,17 @@ FILTER(string) {
     return fv_jj_str_of(r, self, &out->str);
 }
 
-FILTER(safe) { return string(r, self, args, out); } /* nothing is escaped */
+FILTER(safe) {
+    FV_TRY(string(r, self, args, out));
+    out->str.markup = true;
+    return FV_OK;
+}
 
 FILTER(escape) {
-    static const char *const pairs[][2] = {
-        {"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}, {"'", "&#39;"}, {"\"", "&#34;"}};
-    FV_TRY(string(r, self, args, out));
-    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
-        FV_TRY(fv_jj_replace(r, out->str, fv_jj_text(pairs[i][0]).str, fv_jj_text(pairs[i][1]).str,
-                             -1, out));
-    return FV_OK;
+    fv_jj_str s;
+    (void)args;
+    FV_TRY(fv_jj_str_of(r, self, &s));
+    return fv_jj_escape(r, s, out);
 }
 
 FILTER(replace) {

@@ -36,6 +36,7 @@ typedef struct fv_jj_str {
     const char *s;       /* [n] UTF-8, perhaps broken; borrowed, as a rule from the run's memory */
     const uint8_t *user; /* [n] 1: the byte is the user's; NULL: none is */
     size_t n;
+    bool markup; /* of the filters safe and escape: text added to it is escaped (markupsafe) */
 } fv_jj_str;
 
 typedef enum fv_jj_kind {
@@ -254,6 +255,8 @@ bool fv_jj_str_is(fv_jj_str s, const char *word);
 /* Replaces up to `most` (-1: all) occurrences. */
 fv_status fv_jj_replace(fv_jj_run *r, fv_jj_str s, fv_jj_str was, fv_jj_str is, int64_t most,
                         fv_jj_value *out);
+/* Escapes s for HTML, unless it is markup; the result is. */
+fv_status fv_jj_escape(fv_jj_run *r, fv_jj_str s, fv_jj_value *out);
 typedef enum fv_jj_case {
     FV_JJ_UPPER,
     FV_JJ_LOWER,

@@ -6,8 +6,8 @@
  * jinja2 3.1 with trim_blocks, lstrip_blocks, break, continue and {% generation %}, in the sandbox
  * where lists and dicts cannot be changed; values print as Python's do. A program reaches nothing
  * but its variables: no file, no environment, no clock but the one it is given. Work, nesting and
- * bytes are bounded. Constructs that this interpreter lacks (import, include, extends, block, call,
- * recursive loops, string formatting) fail with an error that names line and construct. */
+ * bytes are bounded. Constructs that this interpreter lacks (import, include, extends, block,
+ * recursive loops, some filters) fail with an error that names line and construct. */
 #include <jansson.h>
 #include <stdbool.h>
 

@@ -144,9 +144,14 @@ static fv_status concatenate(fv_jj_run *r, const fv_jj_value *a, const fv_jj_val
     fv_jj_out text = {0};
     fv_jj_value made;
     if (a->kind == FV_JJ_STR) {
-        FV_TRY(fv_jj_put(r, &text, a->str.s, a->str.n, a->str.user));
-        FV_TRY(fv_jj_put(r, &text, b->str.s, b->str.n, b->str.user));
+        const bool markup = a->str.markup || b->str.markup;
+        fv_jj_value one = *a, two = *b;
+        if (markup) FV_TRY(fv_jj_escape(r, a->str, &one));
+        if (markup) FV_TRY(fv_jj_escape(r, b->str, &two));
+        FV_TRY(fv_jj_put(r, &text, one.str.s, one.str.n, one.str.user));
+        FV_TRY(fv_jj_put(r, &text, two.str.s, two.str.n, two.str.user));
         *out = fv_jj_taken(&text);
+        out->str.markup = markup;
         return FV_OK;
     }
     FV_TRY(fv_jj_new_list(r, a->kind, &made)); /* out may be a or b */

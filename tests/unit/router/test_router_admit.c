@@ -425,6 +425,24 @@ Test(router_admit, frames_of_a_video_have_one_mark_together) {
     id_list[2] = 999;
 }
 
+Test(router_admit, images_are_counted_as_the_request_bounds_them) {
+    Fovea__Inference__V1__ImageBounds bounds = FOVEA__INFERENCE__V1__IMAGE_BOUNDS__INIT;
+    layout.family = (char *)"qwen_vl";
+    layout.merge = 2;
+    layout.pixels_min = 784 * 4;
+    layout.pixels_max = 784 * 64;
+    admitted();
+    const uint64_t least = need.tokens_known;
+    req.image_bounds = &bounds;
+    admitted();
+    cr_assert_eq(need.tokens_known, least);
+    bounds.pixels_min = bounds.pixels_max = 784 * 64;
+    admitted();
+    cr_assert_gt(need.tokens_known, least + 40);
+    bounds.pixels_max = 784 * 65;
+    refused(FV_EINVAL, "the model has 3136 to 50176");
+}
+
 Test(router_admit, a_chat_has_turns_of_any_role) {
     Fovea__Inference__V1__Chat chat = FOVEA__INFERENCE__V1__CHAT__INIT;
     Fovea__Inference__V1__Turn turn[2];
