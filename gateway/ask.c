@@ -190,9 +190,14 @@ static fv_status size_images(ask *a, Fovea__Inference__V1__TokenizeRequest *q) {
 static void ask_tokens(void *user) {
     Fovea__Inference__V1__TokenizeRequest q = FOVEA__INFERENCE__V1__TOKENIZE_REQUEST__INIT;
     ask *a = user;
-    q.model = a->request.message.model;
-    q.prompt = a->request.message.prompt;
-    q.bare = a->request.bare;
+    const Fovea__Inference__V1__GenerateRequest *m = &a->request.message;
+    q.model = m->model;
+    q.prompt = m->prompt;
+    q.bare = m->special_case && !m->add_special_tokens; /* for workers without the next field */
+    if (m->special_case)
+        q.special_case = FOVEA__INFERENCE__V1__TOKENIZE_REQUEST__SPECIAL_ADD_SPECIAL_TOKENS;
+    q.add_special_tokens = m->add_special_tokens;
+    q.image_bounds = m->image_bounds;
     q.texts = a->request.texts;
     fv_status st = size_images(a, &q);
     if (st == FV_OK)

@@ -19,7 +19,8 @@ typedef struct fv_gateway_options {
     fv_rpc_channel_options tls; /* for the router; {0}: plain text */
     fv_origin_rules origin;     /* `local` follows from `listen` */
     size_t body_max, bodies_max;
-    size_t json_max; /* bytes of a body outside its data: URLs */
+    size_t json_max;     /* bytes of a body outside its data: URLs */
+    bool chat_templates; /* requests may bring a chat template */
     int32_t connections, per_address, read_ms, write_ms;
     const fv_trusted *trusted; /* proxies; borrowed; NULL: none */
     int64_t deadline_ms;       /* deadline of a request */

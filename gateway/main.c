@@ -118,6 +118,7 @@ static fv_status run(const fv_options *o) {
         .body_max = (size_t)fv_options_int(o, "body-bytes"),
         .bodies_max = (size_t)fv_options_int(o, "bodies-bytes"),
         .json_max = (size_t)fv_options_int(o, "json-bytes"),
+        .chat_templates = fv_options_flag(o, "allow-chat-template"),
         .connections = connections_of(o),
         .trusted = p.trusted,
         .read_ms = (int32_t)fv_options_int(o, "read-ms"),

@@ -71,7 +71,8 @@ static fv_status open_reader(fv_reading *r) {
     const fv_api_reader_options opt = {.kind = r->kind,
                                        .policy = fv_http_header(r->http, "x-fovea-policy"),
                                        .json_max = r->gateway->opt.json_max,
-                                       .strict = r->gateway->opt.strict_fields};
+                                       .strict = r->gateway->opt.strict_fields,
+                                       .chat_templates = r->gateway->opt.chat_templates};
     FV_TRY(fv_held_open(&r->held));
     return fv_api_reader_open(&opt, &r->held->arena, r->request, &r->reader);
 }

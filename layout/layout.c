@@ -255,6 +255,26 @@ const char *fv_layout_uncondensable(const fv_layout_config *c) {
     return NULL;
 }
 
+static bool is_within(const fv_layout_config *c, uint32_t n) {
+    return n == 0 || (n >= (uint32_t)c->pixels_min && n <= (uint32_t)c->pixels_max);
+}
+
+fv_status fv_layout_bound(fv_layout_config *c, uint32_t pixels_min, uint32_t pixels_max) {
+    if (!pixels_min && !pixels_max) return FV_OK;
+    if (!c->pixels_max)
+        return FV_FAIL(FV_EUNSUPPORTED,
+                       "min_pixels, max_pixels: this model does not scale images by their area");
+    const bool beyond = !is_within(c, pixels_min) || !is_within(c, pixels_max);
+    if (beyond || (pixels_max && pixels_min > pixels_max))
+        return FV_FAIL(FV_EINVAL,
+                       "min_pixels %" PRIu32 ", max_pixels %" PRIu32 ": the model has %" PRId32
+                       " to %" PRId32 ", and the least comes first",
+                       pixels_min, pixels_max, c->pixels_min, c->pixels_max);
+    if (pixels_min) c->pixels_min = (int32_t)pixels_min;
+    if (pixels_max) c->pixels_max = (int32_t)pixels_max;
+    return FV_OK;
+}
+
 int64_t fv_layout_pixels(const fv_layout_config *c, int32_t w, int32_t h) {
     const fv_layout_rules *r = rules_of(c->family);
     const int64_t longer = w > h ? w : h;

@@ -23,6 +23,7 @@ enum {
     STOP_BYTES_MAX = 256,
     LOGPROBS_MAX = 20,
     LOGIT_BIAS_MAX = 300,
+    ROLE_MAX = 64,
     TEMPLATE_ROWS = 64, /* upper bound of the tokens that a chat template adds to a turn */
     TEXT_ROWS_MAX = 1 << 24,
 };
@@ -77,7 +78,7 @@ static size_t count_marks(const char *text, const model_message *model, size_t *
 }
 
 static size_t turn_bytes(const Fovea__Inference__V1__Turn *t) {
-    size_t n = strlen(t->text);
+    size_t n = strlen(t->text) + strlen(t->members);
     for (size_t i = 0; i < t->n_parts; i++)
         if (t->parts[i]->kind_case == FOVEA__INFERENCE__V1__PART__KIND_TEXT)
             n += strlen(t->parts[i]->text);
@@ -103,15 +104,12 @@ static fv_status read_turn(const Fovea__Inference__V1__Turn *t, size_t number, s
 static fv_status read_chat(const Fovea__Inference__V1__Chat *chat, size_t *n_image, size_t *rows) {
     for (size_t i = 0; i < chat->n_turns; i++) {
         const Fovea__Inference__V1__Turn *t = chat->turns[i];
-        if (strcmp(t->role, "system") != 0 && strcmp(t->role, "user") != 0 &&
-            strcmp(t->role, "assistant") != 0)
-            return FV_FAIL(FV_EINVAL, "turn %zu: unknown role '%s'; use system, user or assistant",
-                           i, t->role);
+        if (!t->role[0] || strlen(t->role) > ROLE_MAX)
+            return FV_FAIL(FV_EINVAL, "turn %zu: the role must have 1..%d bytes", i, ROLE_MAX);
         FV_TRY(read_turn(t, i, n_image, rows));
     }
-    if (chat->n_turns == 0 || strcmp(chat->turns[chat->n_turns - 1]->role, "user") != 0)
-        return FV_FAIL(FV_EINVAL, "chat: the last turn must be the user's");
-    return FV_OK;
+    *rows += strlen(chat->variables);
+    return chat->n_turns ? FV_OK : FV_FAIL(FV_EINVAL, "the chat has no turns");
 }
 
 /* any_image: the request has images. If not, the image token is an ordinary id (of a text-only model it is 0). */
@@ -182,6 +180,8 @@ static fv_status check_text(const request_message *r, const model_message *model
     }
     if (p->form_case == FOVEA__INFERENCE__V1__PROMPT__FORM_CHAT)
         for (size_t i = 0; i < p->chat->n_turns; i++) bytes += turn_bytes(p->chat->turns[i]);
+    if (p->form_case == FOVEA__INFERENCE__V1__PROMPT__FORM_CHAT)
+        bytes += strlen(p->chat->variables);
     if (!most || bytes <= most) return FV_OK;
     return FV_FAIL(FV_EINVAL,
                    "the text has %" PRIu64 " bytes, but the model's context of %" PRIu32
@@ -497,7 +497,8 @@ static bool begins_with_text(const request_message *r, const model_message *m) {
  * failure). */
 static fv_status lay_images(const request_message *r, const model_message *m, int32_t n_item,
                             fv_token_span **span, extent *out) {
-    fv_layout_config config;
+    const Fovea__Inference__V1__ImageBounds *bounds = r->image_bounds;
+    fv_layout_config config, bounded;
     fv_layout layout;
     size_t cap = 0;
     *span = NULL;
@@ -506,6 +507,8 @@ static fv_status lay_images(const request_message *r, const model_message *m, in
     FV_TRY(fv_layout_from_message(m->image_layout, &config));
     if (config.family == FV_LAYOUT_NONE)
         return FV_FAIL(FV_EINVAL, "this model is text-only; remove the images");
+    bounded = config;
+    if (bounds) FV_TRY(fv_layout_bound(&bounded, bounds->pixels_min, bounds->pixels_max));
     for (size_t i = 0, v = 0, item = 0; i < r->n_images; item++) {
         const ProtobufCBinaryData *data = &r->images[i]->data;
         const Fovea__Inference__V1__Video *video = NULL;
@@ -513,7 +516,7 @@ static fv_status lay_images(const request_message *r, const model_message *m, in
         fv_image_size size;
         FV_TRY(fv_image_size_read(data->data, data->len, &size));
         fv_status st = video ? lay_video(&config, &size, video, &layout)
-                             : fv_layout_image(&config, size.w, size.h, n_item, &layout);
+                             : fv_layout_image(&bounded, size.w, size.h, n_item, &layout);
         if (st != FV_OK) return fv_fail_prefix(FV_EINVAL, "image %zu", i);
         if (out->visual + (uint64_t)layout.n_visual > TEXT_ROWS_MAX)
             return FV_FAIL(FV_EINVAL, "%zu images are too many", r->n_images);

@@ -9,6 +9,7 @@
 #include "common/log.h"
 #include "gguf/texts.h"
 #include "text/chat_known.h"
+#include "text/chat_turns.h"
 #include "text/jinja/jinja.h"
 #include "text/json.h"
 
@@ -201,96 +202,77 @@ static bool is_blank(const char *text) { return !text[strspn(text, " \t\r\n")]; 
 fv_status fv_chat_check_question(const fv_chat_turn *turns, int32_t n) {
     if (n < 1 || fv_chat_turn_images(&turns[n - 1]) > 0) return FV_OK;
     const fv_chat_turn *last = &turns[n - 1];
-    bool blank = last->n_part > 0 || is_blank(last->text);
-    for (int32_t i = 0; i < last->n_part; i++) blank = blank && is_blank(last->part[i].text);
+    if (strcmp(last->role, "user") != 0) return FV_OK;
+    bool blank = last->n_part > 0 || !last->text || is_blank(last->text);
+    for (int32_t i = 0; i < last->n_part; i++) blank &= is_blank(last->part[i].text);
     return blank ? FV_FAIL(FV_EINVAL, "the question is empty") : FV_OK;
 }
 
-/* Checks the order: (system) user (assistant user)* */
-static fv_status check_turns(const fv_chat_turn *turns, int32_t n) {
-    enum { SYSTEM = 0, USER, ASSISTANT, N_ROLE };
-    static const char *const names[N_ROLE] = {"system", "user", "assistant"};
-    int before = ASSISTANT;
+static fv_status check_turns(const fv_chat *c, const fv_chat_turn *turns, int32_t n) {
+    bool images = false;
+    if (n < 1) return FV_FAIL(FV_EINVAL, "the chat has no turns");
+    if (is_none(c) && n != 1)
+        return FV_FAIL(FV_EINVAL, "without a chat template there is one user turn, not %d turns",
+                       n);
     for (int32_t i = 0; i < n; i++) {
-        int role = 0;
-        while (role < N_ROLE && strcmp(turns[i].role, names[role]) != 0) role++;
-        if (role == N_ROLE)
-            return FV_FAIL(FV_EINVAL, "turn %d has role '%s'; system, user and assistant exist", i,
-                           turns[i].role);
-        if (role == SYSTEM ? i != 0 : role == USER ? before == USER : before != USER)
-            return FV_FAIL(FV_EINVAL,
-                           "turn %d (%s) is out of order: an optional system turn comes first, "
-                           "then user and assistant alternate",
-                           i, turns[i].role);
         int32_t n_image = fv_chat_turn_images(&turns[i]);
-        if (n_image < 0 || n_image > (role == USER ? IMAGES_MAX : 0))
-            return FV_FAIL(FV_EINVAL,
-                           "turn %d (%s) has %d images; a user turn can have 0..%d, others none", i,
+        images |= n_image > 0;
+        if (!*turns[i].role) return FV_FAIL(FV_EINVAL, "turn %d has no role", i);
+        if (n_image < 0 || n_image > IMAGES_MAX)
+            return FV_FAIL(FV_EINVAL, "turn %d (%.64s) has %d images; a turn can have 0..%d", i,
                            turns[i].role, n_image, IMAGES_MAX);
-        before = role;
     }
-    if (n < 1 || before != USER) return FV_FAIL(FV_EINVAL, "the last turn must be the user's");
+    if (images && fv_jinja_content_form(c->program) == FV_JINJA_CONTENT_TEXT)
+        return FV_FAIL(FV_EUNSUPPORTED,
+                       "%s: the chat template takes turns as text and has no place for images: "
+                       "choose one with --chat, or give the whole prompt with --raw",
+                       c->name);
     return FV_OK;
 }
 
-/* Makes a string that need not be valid UTF-8. */
-static json_t *string_of(const char *s) { return json_string_nocheck(s); }
+/* ---- variables --------------------------------------------------------------------------- */
 
-/* Appends a part; false: out of memory. */
-static bool append_part(json_t *parts, fv_chat_part p) {
-    const char *type = p.text ? "text" : p.video ? "video" : "image";
-    json_t *part = json_pack("{s:s}", "type", type);
-    if (p.text && json_object_set_new_nocheck(part, "text", string_of(p.text)) != 0) {
-        json_decref(part);
-        return false;
-    }
-    return json_array_append_new(parts, part) == 0;
+static fv_status no_memory(void) {
+    return FV_FAIL(FV_ENOMEM, "no memory for the variables of a chat template");
 }
 
-/* Joins the texts of a turn, for a template that takes no parts. */
-static json_t *joined(const fv_chat_turn *turn) {
-    size_t n = 0;
-    for (int32_t i = 0; i < turn->n_part; i++) n += strlen(turn->part[i].text);
-    char *all = malloc(n + 1), *at = all;
-    if (!all) return NULL;
-    for (int32_t i = 0; i < turn->n_part; i++) at = stpcpy(at, turn->part[i].text);
-    *at = '\0';
-    json_t *made = string_of(all);
-    free(all);
-    return made;
-}
-
-static json_t *content_of(const fv_chat_turn *turn, fv_jinja_content form) {
-    bool images = fv_chat_turn_images(turn) > 0;
-    if (form == FV_JINJA_CONTENT_TEXT || (form == FV_JINJA_CONTENT_EITHER && !images))
-        return turn->n_part ? joined(turn) : string_of(turn->text);
-    json_t *parts = json_array();
-    bool whole = parts != NULL;
-    for (int32_t i = 0; whole && i < turn->n_part; i++) whole = append_part(parts, turn->part[i]);
-    for (int32_t i = 0; whole && !turn->n_part && i < turn->n_image; i++)
-        whole = append_part(parts, (fv_chat_part){0});
-    if (whole && !turn->n_part) whole = append_part(parts, (fv_chat_part){.text = turn->text});
-    if (whole) return parts;
-    json_decref(parts);
-    return NULL;
-}
-
-static fv_status variables(const fv_chat *c, const fv_chat_turn *turns, int32_t n, json_t **out) {
-    fv_jinja_content form = fv_jinja_content_form(c->program);
-    json_t *vars = json_copy(c->special), *messages = json_array();
-    bool lost = false; /* Jansson fails if it is given NULL, the result of a failure before */
-    for (int32_t i = 0; i < n; i++) {
-        json_t *message = json_pack("{s:s}", "role", turns[i].role);
-        lost |= json_object_set_new_nocheck(message, "content", content_of(&turns[i], form)) != 0;
-        lost |= json_array_append_new(messages, message) != 0;
-    }
-    lost |= json_object_set_new(vars, "messages", messages) != 0;
-    lost |= json_object_set_new(vars, "tools", json_null()) != 0;
-    lost |= json_object_set_new(vars, "documents", json_null()) != 0;
-    lost |= json_object_set_new(vars, "add_generation_prompt", json_true()) != 0;
+/* Gives the variables that are the worker's: special tokens, and the rest as transformers has it
+ * without tools and documents. */
+static fv_status own_variables(const fv_chat *c, bool opens, json_t **out) {
+    json_t *vars = json_copy(c->special);
+    int lost = json_object_set_new(vars, "tools", json_null());
+    lost |= json_object_set_new(vars, "documents", json_null());
+    lost |= json_object_set_new(vars, "add_generation_prompt", json_boolean(opens));
     if (lost) {
         json_decref(vars);
-        return FV_FAIL(FV_ENOMEM, "no memory for the turns of a chat");
+        return no_memory();
+    }
+    *out = vars;
+    return FV_OK;
+}
+
+/* Reads the caller's variables. Other names of transformers' function are no variables. */
+static fv_status read_variables(const char *text, json_t **out) {
+    static const char *const taken[] = {"messages", "chat_template", "continue_final_message",
+                                        "tokenize"};
+    FV_TRY(fv_chat_object(text && *text ? text : "{}", "chat_template_kwargs", out));
+    for (size_t i = 0; i < sizeof taken / sizeof *taken; i++) {
+        if (!json_object_get(*out, taken[i])) continue;
+        json_decref(*out);
+        return FV_FAIL(FV_EINVAL, "chat_template_kwargs: '%s' cannot be a variable", taken[i]);
+    }
+    return FV_OK;
+}
+
+static fv_status user_variables(const fv_chat *c, const fv_chat_turn *turns, int32_t n,
+                                const char *variables, bool continues, json_t **out) {
+    json_t *vars, *messages;
+    FV_TRY(read_variables(variables, &vars));
+    fv_status st = fv_chat_messages(c->program, turns, n, continues, &messages);
+    if (st == FV_OK && json_object_set_new(vars, "messages", messages) != 0) st = no_memory();
+    if (st != FV_OK) {
+        json_decref(vars);
+        return st;
     }
     *out = vars;
     return FV_OK;
@@ -298,35 +280,62 @@ static fv_status variables(const fv_chat *c, const fv_chat_turn *turns, int32_t 
 
 /* ---- rendering --------------------------------------------------------------------------- */
 
-static fv_status render(const fv_chat *c, const fv_chat_turn *turns, int32_t n, double until_s,
-                        fv_chat_text *out) {
+static fv_status run(const fv_chat *c, const json_t *own, const json_t *user, double until_s,
+                     fv_chat_flag special, fv_chat_text *out) {
     const char *bos = json_string_value(json_object_get(c->special, "bos_token"));
     fv_jinja_text made;
-    json_t *vars;
-    FV_TRY(variables(c, turns, n, &vars));
-    fv_status st =
-        fv_jinja_run(c->program, vars, "messages", fv_log_time_ns() / 1000000000, until_s, &made);
-    json_decref(vars);
-    FV_TRY(st);
+    FV_TRY(fv_jinja_run(c->program, own, user, fv_log_time_ns() / 1000000000, until_s, &made));
     bool has_bos = bos && *bos && strncmp(made.text, bos, strlen(bos)) == 0 && !made.user[0];
-    *out = (fv_chat_text){made.text, made.n, made.user, c->adds_special && !has_bos};
+    bool adds = special == FV_CHAT_UNSET ? c->adds_special && !has_bos : special == FV_CHAT_YES;
+    *out = (fv_chat_text){made.text, made.n, made.user, adds};
     return FV_OK;
 }
 
-fv_status fv_chat_render(const fv_chat *c, const fv_chat_turn *turns, int32_t n, double until_s,
-                         fv_chat_text *out) {
-    bool images = false;
-    FV_TRY(check_turns(turns, n));
-    if (is_none(c) && n != 1)
-        return FV_FAIL(FV_EINVAL, "without a chat template there is one user turn, not %d turns",
-                       n);
-    for (int32_t i = 0; i < n; i++) images |= fv_chat_turn_images(&turns[i]) > 0;
-    if (images && fv_jinja_content_form(c->program) == FV_JINJA_CONTENT_TEXT)
-        return FV_FAIL(FV_EUNSUPPORTED,
-                       "%s: the chat template takes turns as text and has no place for images: "
-                       "choose one with --chat, or give the whole prompt with --raw",
-                       c->name);
-    return render(c, turns, n, until_s, out);
+static fv_status render(const fv_chat *c, const fv_chat_turn *turns, int32_t n,
+                        const fv_chat_options *opt, bool opens, bool continues, double until_s,
+                        fv_chat_text *out) {
+    json_t *own, *user;
+    FV_TRY(own_variables(c, opens, &own));
+    fv_status st = user_variables(c, turns, n, opt->variables, continues, &user);
+    if (st == FV_OK) {
+        st = run(c, own, user, until_s, opt->special, out);
+        json_decref(user);
+    }
+    json_decref(own);
+    return st;
+}
+
+/* Decides whether the answer has a turn of its own or continues the last one. */
+static fv_status choose_end(const fv_chat_turn *turns, int32_t n, const fv_chat_options *opt,
+                            bool *opens, bool *continues) {
+    *continues = opt->continues == FV_CHAT_UNSET
+                     ? opt->opens == FV_CHAT_UNSET && fv_chat_ends_open(turns, n)
+                     : opt->continues == FV_CHAT_YES;
+    *opens = opt->opens == FV_CHAT_UNSET ? !*continues : opt->opens == FV_CHAT_YES;
+    if (*opens && *continues)
+        return FV_FAIL(FV_EINVAL,
+                       "add_generation_prompt and continue_final_message cannot both be true");
+    if (*continues && !fv_chat_last_text(&turns[n - 1]))
+        return FV_FAIL(FV_EINVAL, "continue_final_message: the last turn has no text to continue");
+    return FV_OK;
+}
+
+fv_status fv_chat_render(const fv_chat *c, const fv_chat_turn *turns, int32_t n,
+                         const fv_chat_options *opt, double until_s, fv_chat_text *out) {
+    static const fv_chat_options none = {0};
+    bool opens, continues;
+    fv_chat_text t;
+    if (!opt) opt = &none;
+    FV_TRY(check_turns(c, turns, n));
+    FV_TRY(choose_end(turns, n, opt, &opens, &continues));
+    FV_TRY(render(c, turns, n, opt, opens, continues, until_s, &t));
+    fv_status st = continues ? fv_chat_cut(c->name, fv_chat_last_text(&turns[n - 1]), &t) : FV_OK;
+    if (st != FV_OK) {
+        fv_chat_text_free(&t);
+        return st;
+    }
+    *out = t;
+    return FV_OK;
 }
 
 /* Removes the first n bytes. */
@@ -339,15 +348,17 @@ static void cut(fv_chat_text *t, size_t n) {
 /* Renders a conversation with an answer that no template writes by itself: the text after it can follow
  * any answer. */
 fv_status fv_chat_continue(const fv_chat *c, const fv_chat_turn *turns, int32_t n,
-                           const char *ended, double until_s, fv_chat_text *out) {
+                           const fv_chat_options *opt, const char *ended, double until_s,
+                           fv_chat_text *out) {
     static const char answer[] = "\xEE\x80\x80"; /* U+E000 */
+    static const fv_chat_options none = {0};
     fv_chat_text t;
     if (n != 1 || strcmp(turns[0].role, "user") != 0 || fv_chat_turn_images(&turns[0]) != 0)
         return FV_FAIL(FV_EINVAL, "a conversation continues with one user turn, without images");
-    if (is_none(c)) return render(c, turns, 1, until_s, out);
+    if (is_none(c)) return fv_chat_render(c, turns, 1, opt, until_s, out);
     const fv_chat_turn all[] = {
         {.role = "user", .text = "q"}, {.role = "assistant", .text = answer}, turns[0]};
-    FV_TRY(render(c, all, 3, until_s, &t));
+    FV_TRY(render(c, all, 3, opt ? opt : &none, true, false, until_s, &t));
     const char *at = strstr(t.text, answer);
     if (!at) {
         fv_chat_text_free(&t);

@@ -22,12 +22,25 @@ typedef struct fv_chat_part {
 } fv_chat_part;
 
 typedef struct fv_chat_turn {
-    const char *role; /* "system", "user" or "assistant" */
-    const char *text; /* UTF-8, NUL-terminated */
+    const char *role; /* any that the template takes: "system", "user", "assistant", "tool" ... */
+    const char *text; /* UTF-8, NUL-terminated; NULL: no content, as of a turn of tool calls */
     int32_t n_image;  /* images that stand before the text */
     int32_t n_part;   /* above 0: the turn is `part`, and neither text nor n_image is read */
     const fv_chat_part *part; /* [n_part] in order */
+    /* Other members of the message as templates read it, a JSON object: name, tool_calls,
+     * tool_call_id, reasoning_content ...; NULL or "": none. */
+    const char *members;
 } fv_chat_turn;
+
+typedef enum fv_chat_flag { FV_CHAT_UNSET = 0, FV_CHAT_NO, FV_CHAT_YES } fv_chat_flag;
+
+typedef struct fv_chat_options {
+    const char *variables;  /* more variables of the template, a JSON object; NULL or "": none */
+    fv_chat_flag opens;     /* add_generation_prompt; unset: unless the last text is continued */
+    fv_chat_flag continues; /* continue_final_message; unset: if `opens` is unset too, and the last
+                             * turn is an assistant's with a text and without tool calls */
+    fv_chat_flag special;   /* the tokenizer adds its special tokens; unset: as transformers does */
+} fv_chat_options;          /* {0} is the default */
 
 typedef struct fv_chat_text {
     char *text; /* NUL-terminated; owned */
@@ -54,7 +67,7 @@ const char *fv_chat_name(const fv_chat *c);
  * ".jinja", otherwise VALUE itself. Gives *spec (free it). */
 fv_status fv_chat_read_spec(const char *value, char **spec);
 
-/* FV_EINVAL if the last turn has neither text nor an image: there is nothing to answer. */
+/* FV_EINVAL if the last turn is the user's without text and image: there is nothing to answer. */
 fv_status fv_chat_check_question(const fv_chat_turn *turns, int32_t n);
 
 /* Number of images and videos in the turn. */
@@ -64,22 +77,26 @@ int32_t fv_chat_turn_images(const fv_chat_turn *turn);
  * before that on a machine that is not overloaded. */
 #define FV_CHAT_SECONDS 10.0
 
-/* Renders n turns with an open answer after them; images appear as the template writes them.
- * `until_s` is when the rendering must have ended, by fv_clock_s(); 0: no bound.
- * Gives *out. FV_EINVAL for an unknown role, turns out of order, turns that the template refuses, or
- * a template that works too much on them; FV_EUNSUPPORTED for images if the template takes turns
- * as text; FV_EDEADLINE when `until_s` has come. */
-fv_status fv_chat_render(const fv_chat *c, const fv_chat_turn *turns, int32_t n, double until_s,
-                         fv_chat_text *out);
+/* Renders n turns as transformers' apply_chat_template does; images appear as the template writes
+ * them. Which turns may follow each other is for the template to say. Texts of a turn are joined by
+ * line feeds where the template takes content as text (vLLM). opt: NULL is {0}. `until_s` is when
+ * the rendering must have ended, by fv_clock_s(); 0: no bound.
+ * Gives *out. FV_EINVAL for turns that the template refuses, variables or members that are no JSON, a
+ * last text that cannot be continued, or a template that works too much; FV_EUNSUPPORTED for images
+ * if the template takes turns as text; FV_EDEADLINE when `until_s` has come. */
+fv_status fv_chat_render(const fv_chat *c, const fv_chat_turn *turns, int32_t n,
+                         const fv_chat_options *opt, double until_s, fv_chat_text *out);
 
 /* Renders the text that follows an answer: the answer's end as the template writes it, the user's next
  * turn, an open answer. `ended` is the special token that the answer ended with, "" for none: if the
  * template writes the same one, it is not repeated. Prompt, answer and this text joined are the
  * rendering of the whole conversation, if the template writes a turn without looking back
  * further than the answer before it; a special token that the template does not write stays in
- * between. Gives *out. FV_EINVAL unless it is one user turn without images. */
+ * between. Of opt (NULL: {0}) the variables count. Gives *out. FV_EINVAL unless it is one user turn
+ * without images. */
 fv_status fv_chat_continue(const fv_chat *c, const fv_chat_turn *turns, int32_t n,
-                           const char *ended, double until_s, fv_chat_text *out);
+                           const fv_chat_options *opt, const char *ended, double until_s,
+                           fv_chat_text *out);
 void fv_chat_text_free(fv_chat_text *t);
 
 #ifdef __cplusplus

@@ -16,6 +16,7 @@ typedef struct fv_prompt_form {
     const char *chat_template; /* by name or the text of a program; "": the worker's */
     int32_t n_turn;
     const fv_chat_turn *turn; /* [n_turn] */
+    fv_chat_options options;  /* of a chat; `special` of a text too */
     const char *text;
     int32_t n_id;
     const int32_t *id; /* [n_id] */

@@ -22,7 +22,7 @@ static fv_status chat_ids(const fv_engine *e, const fv_prompt_form *q, int32_t l
     FV_TRY(fv_engine_chat(e, q->chat_template, &chat));
     fv_status st = fv_chat_check_question(q->turn, q->n_turn);
     if (st == FV_OK)
-        st = fv_chat_continue(chat, q->turn, q->n_turn, fv_tokenizer_special(e->tok, last),
+        st = fv_chat_continue(chat, q->turn, q->n_turn, &q->options, fv_tokenizer_special(e->tok, last),
                               fv_clock_s() + FV_CHAT_SECONDS, &text);
     fv_text_marks marks = {text.user, cfg->has_vision ? cfg->image_token : -1};
     if (st == FV_OK) st = encode(e, last, text.text, text.n, &marks, ids, n);

@@ -3,6 +3,8 @@
 #include <stdbool.h>
 #include <string.h>
 
+enum { BLANK = 64 };
+
 static const char *const digits[] = {
     [FV_BASE64] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/",
     [FV_BASE64_URL] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"};
@@ -23,6 +25,10 @@ void fv_base64_begin(fv_base64_reader *r, fv_base64 kind) {
     *r = (fv_base64_reader){.kind = kind};
     memset(r->value, 0xFF, sizeof r->value);
     for (int i = 0; i < 64; i++) r->value[(uint8_t)digits[kind][i]] = (uint8_t)i;
+    if (kind == FV_BASE64_URL) return;
+    r->value['-'] = 62;
+    r->value['_'] = 63;
+    for (const char *c = " \t\r\n"; *c; c++) r->value[(uint8_t)*c] = BLANK;
 }
 
 /* Decodes whole groups of four up to the first other character. Returns how many characters were
@@ -61,6 +67,7 @@ static fv_status end_group(fv_base64_reader *r, uint8_t *bytes, size_t *n_byte) 
 static fv_status read_character(fv_base64_reader *r, uint8_t c, uint8_t *bytes, size_t *n_byte) {
     const bool pads = r->kind == FV_BASE64 && c == '=' && r->n % 4 >= 2;
     *n_byte = 0;
+    if (r->value[c] == BLANK) return FV_OK;
     if (!pads && (r->n_pad > 0 || r->value[c] > 63))
         return FV_FAIL(FV_EINVAL, "character %zu is not valid base64", r->n);
     r->n++;
@@ -92,9 +99,9 @@ fv_status fv_base64_feed(fv_base64_reader *r, const char *text, size_t n, uint8_
 }
 
 fv_status fv_base64_end(fv_base64_reader *r, uint8_t *bytes, size_t *n_byte) {
-    if (r->kind == FV_BASE64 && (r->n == 0 || r->n % 4))
-        return FV_FAIL(FV_EINVAL,
-                       "base64 of %zu characters; the number must be a multiple of 4, and not 0",
+    if (r->kind == FV_BASE64 && r->n == 0) return FV_FAIL(FV_EINVAL, "the base64 is empty");
+    if (r->n_pad && r->n % 4)
+        return FV_FAIL(FV_EINVAL, "base64 of %zu characters with their padding: 4 go together",
                        r->n);
     return end_group(r, bytes, n_byte);
 }

@@ -18,12 +18,12 @@ typedef struct fv_data_url {
     size_t n, cap;
 } fv_data_url;
 
-/* Begins a URL; fv_data_url_drop it. `video`: expect a video, else an image; a GIF may be either. */
+/* Begins a URL; fv_data_url_drop it. `video`: expect a video, else an image, in errors. */
 void fv_data_url_begin(fv_data_url *u, bool video);
 void fv_data_url_drop(fv_data_url *u); /* {0} is fine */
 
-/* Reads the next n characters. FV_EINVAL: another scheme, a type that is no image (or video), or
- * not base64. The exact type is not checked: decoders detect it. */
+/* Reads the next n characters. FV_EINVAL: another scheme, or not base64. The media type is not
+ * checked: decoders detect what the bytes are. */
 fv_status fv_data_url_feed(fv_data_url *u, const char *text, size_t n);
 
 /* Ends the URL. Gives out->data (free it). */

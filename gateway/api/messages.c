@@ -9,8 +9,6 @@ typedef Fovea__Inference__V1__Turn turn_message;
 typedef Fovea__Inference__V1__Chat chat_message;
 typedef Fovea__Inference__V1__Image image_message;
 
-static fv_status refuse_field(void) { return FV_FAIL(FV_EINVAL, "this field is not supported"); }
-
 static fv_status refuse_url(void) { return FV_FAIL(FV_EINVAL, "the URL must be a string"); }
 
 /* ---- images ------------------------------------------------------------------------------ */
@@ -33,10 +31,9 @@ static fv_status read_image_url(fv_api_reader *r, const fv_json_event *e, bool f
     return fv_api_url_piece(r, e);
 }
 
-/* Ignores "detail": the model decides image sizes. */
+/* Ignores other fields, such as "detail": the model decides image sizes. */
 static fv_status read_image_field(fv_api_reader *r, const char *key, const fv_json_event *e) {
-    if (strcmp(key, "url") == 0) return refuse_url();
-    return strcmp(key, "detail") == 0 ? fv_api_skip(r, e) : refuse_field();
+    return strcmp(key, "url") == 0 ? refuse_url() : fv_api_skip(r, e);
 }
 
 static fv_status end_image(fv_api_reader *r) {
@@ -49,13 +46,27 @@ static fv_status end_image(fv_api_reader *r) {
 static const fv_api_shape image = {
     .member = read_image_field, .end = end_image, .in_pieces = "url", .piece = read_image_url};
 
-static fv_status read_image(fv_api_reader *r, const fv_json_event *e) {
+static void set_image(fv_api_reader *r) {
     static Fovea__Inference__V1__NextImage next = FOVEA__INFERENCE__V1__NEXT_IMAGE__INIT;
-    if (e->type != FV_JSON_OBJECT) return FV_FAIL(FV_EINVAL, "it must be an object with a url");
     r->part->kind_case = FOVEA__INFERENCE__V1__PART__KIND_IMAGE;
     r->part->image = &next;
+}
+
+static fv_status read_image(fv_api_reader *r, const fv_json_event *e) {
+    if (e->type != FV_JSON_OBJECT)
+        return FV_FAIL(FV_EINVAL, "it must be a URL or an object with a url");
+    set_image(r);
     r->url.given = false;
     return fv_api_enter(r, &image);
+}
+
+/* "image_url": "data:..." */
+static fv_status read_image_piece(fv_api_reader *r, const fv_json_event *e, bool first) {
+    if (first) {
+        set_image(r);
+        r->part_values |= 1u << FV_API_PART_IMAGE;
+    }
+    return read_image_url(r, e, first);
 }
 
 /* ---- videos ------------------------------------------------------------------------------ */
@@ -77,7 +88,7 @@ static fv_status read_video_field(fv_api_reader *r, const char *key, const fv_js
     int64_t n;
     if (strcmp(key, "url") == 0) return refuse_url();
     if (strcmp(key, "fps") == 0) return read_rate(e, &video_of(r)->rate);
-    if (strcmp(key, "num_frames") != 0) return refuse_field();
+    if (strcmp(key, "num_frames") != 0) return fv_api_skip(r, e);
     FV_TRY(fv_api_integer(e, 1, FV_API_IMAGES_MAX, &n));
     video_of(r)->frames = (int32_t)n;
     return FV_OK;
@@ -114,24 +125,31 @@ static fv_status read_text(fv_api_reader *r, const fv_json_event *e) {
     return fv_api_text(r, e, &r->part->text);
 }
 
-/* A part's value has the name of its type as its key. */
+/* A part's value has a key of its own. */
 static const struct {
-    const char *name;
+    const char *key;
     fv_status (*read)(fv_api_reader *r, const fv_json_event *e);
-} types[] = {
+} values[] = {
     [FV_API_PART_TEXT] = {"text", read_text},
     [FV_API_PART_IMAGE] = {"image_url", read_image},
     [FV_API_PART_VIDEO] = {"video_url", read_video},
 };
 
-static fv_api_part_type find_type(const char *name) {
+static const struct {
+    const char *name;
+    fv_api_part_type value;
+} types[] = {{"text", FV_API_PART_TEXT},        {"image_url", FV_API_PART_IMAGE},
+             {"video_url", FV_API_PART_VIDEO},  {"input_text", FV_API_PART_TEXT},
+             {"output_text", FV_API_PART_TEXT}, {"input_image", FV_API_PART_IMAGE}};
+
+static fv_api_part_type find_value(const char *key) {
     fv_api_part_type t = FV_API_PART_VIDEO;
-    while (t != FV_API_PART_NONE && strcmp(types[t].name, name) != 0) t--;
+    while (t != FV_API_PART_NONE && strcmp(values[t].key, key) != 0) t--;
     return t;
 }
 
 static fv_status refuse_untyped(void) {
-    return FV_FAIL(FV_EINVAL, "a part must be an object with a type");
+    return FV_FAIL(FV_EINVAL, "a part must be a text, or an object with a type");
 }
 
 static fv_status read_type(fv_api_reader *r, const fv_json_event *e) {
@@ -139,36 +157,44 @@ static fv_status read_type(fv_api_reader *r, const fv_json_event *e) {
         fv_api_unnumber(r); /* the part is to blame */
         return refuse_untyped();
     }
-    r->part_type = find_type(e->text);
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        if (strcmp(types[i].name, e->text) == 0) r->part_type = types[i].value;
     if (r->part_type != FV_API_PART_NONE) return FV_OK;
     return FV_FAIL(FV_EINVAL,
                    "part type '%.32s' is not supported; use text, image_url or video_url", e->text);
 }
 
+/* Fields that are not known, such as cache_control, have no effect, as those that are null. */
 static fv_status read_part_field(fv_api_reader *r, const char *key, const fv_json_event *e) {
+    const fv_api_part_type t = find_value(key);
     if (strcmp(key, "type") == 0) return read_type(r, e);
-    const fv_api_part_type t = find_type(key);
-    if (t == FV_API_PART_NONE) return fv_api_skip(r, e); /* end_part refuses it */
+    if (t == FV_API_PART_NONE || e->type == FV_JSON_NULL) return fv_api_skip(r, e);
     r->part_values |= 1u << t;
-    return types[t].read(r, e);
+    return values[t].read(r, e);
 }
 
+/* A part without a type has that of its value. */
 static fv_status end_part(fv_api_reader *r) {
-    const char *name = types[r->part_type].name;
-    if (!name) return refuse_untyped();
-    if (fv_api_top(r)->n > 2)
-        return FV_FAIL(FV_EINVAL, "a %s part has no other fields than type and %s", name, name);
-    if (r->part_values == 1u << r->part_type) return FV_OK;
-    fv_api_name(r, name);
-    return types[r->part_type].read(r, &(fv_json_event){.type = FV_JSON_NULL});
+    fv_api_part_type t = r->part_type;
+    for (fv_api_part_type i = FV_API_PART_VIDEO; t == FV_API_PART_NONE && i > 0; i--)
+        if (r->part_values == 1u << i) t = i;
+    if (t == FV_API_PART_NONE) return refuse_untyped();
+    if (r->part_values == 1u << t) return FV_OK;
+    if (r->part_values & 1u << t)
+        return FV_FAIL(FV_EINVAL, "a part has one value, and this one's is %s", values[t].key);
+    fv_api_name(r, values[t].key);
+    return values[t].read(r, &(fv_json_event){.type = FV_JSON_NULL});
 }
 
-static const fv_api_shape part = {.member = read_part_field, .end = end_part};
+static const fv_api_shape part = {.member = read_part_field,
+                                  .end = end_part,
+                                  .in_pieces = "image_url",
+                                  .piece = read_image_piece};
 
 static fv_status add_part(fv_api_reader *r, const char *key, const fv_json_event *e) {
     turn_message *t = r->turn;
     (void)key;
-    if (e->type != FV_JSON_OBJECT) return refuse_untyped();
+    if (e->type != FV_JSON_OBJECT && e->type != FV_JSON_STRING) return refuse_untyped();
     if (r->n_part == FV_API_PARTS_MAX)
         return FV_FAIL(FV_EINVAL, "more than %d parts in all messages", FV_API_PARTS_MAX);
     FV_TRY(fv_api_room(r->arena, &t->parts, t->n_parts, sizeof *t->parts));
@@ -176,45 +202,43 @@ static fv_status add_part(fv_api_reader *r, const char *key, const fv_json_event
     fovea__inference__v1__part__init(r->part);
     t->parts[t->n_parts++] = r->part;
     r->n_part++;
+    if (e->type == FV_JSON_STRING) return read_text(r, e);
     r->part_type = FV_API_PART_NONE;
     r->part_values = 0;
     return fv_api_enter(r, &part);
 }
 
-static fv_status refuse_content(void) {
-    return FV_FAIL(FV_EINVAL, "content must be a text or a list of parts");
-}
-
-static fv_status end_parts(fv_api_reader *r) { return fv_api_top(r)->n ? FV_OK : refuse_content(); }
-
-static const fv_api_shape parts = {.member = add_part, .end = end_parts};
+static const fv_api_shape parts = {.member = add_part};
 
 /* ---- turns ------------------------------------------------------------------------------- */
 
-/* "developer" is OpenAI's newer name for "system". */
+/* Which roles there are is for the checkpoint's template to say. */
 static fv_status read_role(fv_api_reader *r, const fv_json_event *e) {
-    static const char *const roles[] = {"system", "user", "assistant", "developer"};
-    char *role;
-    FV_TRY(fv_api_text(r, e, &role));
-    for (int i = 0; i < 4; i++)
-        if (strcmp(role, roles[i]) == 0) r->turn->role = (char *)(uintptr_t)roles[i % 3];
-    if (*r->turn->role) return FV_OK;
-    return FV_FAIL(FV_EINVAL, "role '%.32s' is not supported; use system, user or assistant", role);
+    if (e->type == FV_JSON_STRING && (e->n == 0 || e->n > FV_API_ROLE_MAX))
+        return FV_FAIL(FV_EINVAL, "a role has 1..%d bytes", FV_API_ROLE_MAX);
+    return fv_api_text(r, e, &r->turn->role);
 }
 
 static fv_status read_content(fv_api_reader *r, const fv_json_event *e) {
-    if (e->type == FV_JSON_STRING) return fv_api_text(r, e, &r->turn->text);
-    return e->type == FV_JSON_ARRAY ? fv_api_enter(r, &parts) : refuse_content();
+    r->has_text = e->type == FV_JSON_STRING;
+    if (r->has_text) return fv_api_text(r, e, &r->turn->text);
+    if (e->type == FV_JSON_ARRAY) return fv_api_enter(r, &parts);
+    return FV_FAIL(FV_EINVAL, "content must be a text or a list of parts");
 }
 
+/* Fields beside role and content go to the template as they are. */
 static fv_status read_turn_field(fv_api_reader *r, const char *key, const fv_json_event *e) {
     if (strcmp(key, "role") == 0) return read_role(r, e);
+    if (e->type == FV_JSON_NULL) return FV_OK;
     if (strcmp(key, "content") == 0) return read_content(r, e);
-    return e->type == FV_JSON_NULL ? FV_OK : refuse_field();
+    return strlen(key) < FV_API_KEY_MAX ? fv_api_capture_member(r, key, e) : fv_api_skip(r, e);
 }
 
+/* An empty list is no content, as null is. */
 static fv_status end_turn(fv_api_reader *r) {
-    return *r->turn->role ? FV_OK : FV_FAIL(FV_EINVAL, "the message has no role");
+    r->turn->no_content = !r->has_text && r->turn->n_parts == 0;
+    if (!*r->turn->role) return FV_FAIL(FV_EINVAL, "the message has no role");
+    return fv_api_capture_end(r, &r->turn->members);
 }
 
 static const fv_api_shape turn = {.member = read_turn_field, .end = end_turn};
@@ -231,6 +255,7 @@ static fv_status add_turn(fv_api_reader *r, const char *key, const fv_json_event
     FV_TRY(FV_ARENA_NEW(r->arena, 1, r->turn));
     fovea__inference__v1__turn__init(r->turn);
     chat->turns[chat->n_turns++] = r->turn;
+    r->has_text = false;
     return fv_api_enter(r, &turn);
 }
 

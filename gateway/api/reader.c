@@ -155,7 +155,13 @@ static fv_status on_value(fv_api_reader *r, const fv_json_event *e) {
     }
     name_member(r);
     FV_TRY(top(r)->shape->member(r, r->n_key ? r->key : "", e));
-    if (r->n_level == n_level && r->n_skipped == 0) end_value(r);
+    if (r->n_level == n_level && r->n_skipped == 0 && r->capture.depth == 0) end_value(r);
+    return FV_OK;
+}
+
+static fv_status on_captured(fv_api_reader *r, const fv_json_event *e) {
+    FV_TRY(fv_api_capture_event(r, e));
+    if (r->capture.depth == 0) end_value(r);
     return FV_OK;
 }
 
@@ -226,6 +232,7 @@ static fv_status on_string(fv_api_reader *r, const fv_json_event *e) {
 static fv_status on_event(void *user, const fv_json_event *e) {
     fv_api_reader *r = user;
     if (r->n_skipped) return on_skipped(r, e);
+    if (r->capture.depth) return on_captured(r, e);
     switch (e->type) {
     case FV_JSON_KEY: return on_key(r, e);
     case FV_JSON_STRING: return on_string(r, e);
@@ -256,6 +263,7 @@ void fv_api_reader_close(fv_api_reader *r) {
     if (!r) return;
     fv_json_fini(&r->json);
     fv_data_url_drop(&r->url.data);
+    free(r->capture.s);
     free(r->text);
     free(r);
 }

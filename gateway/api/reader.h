@@ -47,6 +47,22 @@ typedef struct fv_api_url_reading {
     bool given;
 } fv_api_url_reading;
 
+/* Values that are written as JSON again while they are read. */
+typedef struct fv_api_capture {
+    char *s; /* [n] owned */
+    size_t n, cap;
+    int32_t depth; /* open objects and arrays */
+    bool first, in_string;
+    char **to; /* receives the whole value; NULL: a member of an object that goes on */
+} fv_api_capture;
+
+/* Fields that say how the chat is rendered, until the body ends. */
+typedef struct fv_api_chat_fields {
+    bool opens, opens_given, continues, continues_given;
+    char *variables, *effort; /* JSON; NULL: not given */
+    char *chat_template;
+} fv_api_chat_fields;
+
 struct fv_api_reader {
     fv_json json;
     fv_api_reader_options opt;
@@ -57,6 +73,8 @@ struct fv_api_reader {
     fv_api_level levels[FV_API_LEVELS_MAX];
     int32_t n_level;
     int32_t n_skipped; /* open objects and arrays of the value being skipped */
+    fv_api_capture capture;
+    fv_api_chat_fields chat;
     bool in_string;
     char key[FV_API_KEY_MAX + 1];
     size_t n_key;
@@ -73,6 +91,7 @@ struct fv_api_reader {
     fv_api_part_type part_type; /* from the field "type" */
     uint32_t part_values;       /* a bit for each type whose value was given */
     size_t n_part;              /* of all turns */
+    bool has_text;              /* of the turn: its content is a text */
     fv_api_url_reading url;
 };
 
@@ -113,6 +132,24 @@ fv_status fv_api_nothing(fv_api_reader *r, const fv_json_event *e);
 
 /* messages.c: reads the field "messages". */
 fv_status fv_api_messages(fv_api_reader *r, const fv_json_event *e);
+
+/* template.c: read the fields of these names. _template_end completes the chat of the message. */
+fv_status fv_api_add_generation_prompt(fv_api_reader *r, const fv_json_event *e);
+fv_status fv_api_continue_final_message(fv_api_reader *r, const fv_json_event *e);
+fv_status fv_api_add_special_tokens(fv_api_reader *r, const fv_json_event *e);
+fv_status fv_api_template_variables(fv_api_reader *r, const fv_json_event *e);
+fv_status fv_api_reasoning_effort(fv_api_reader *r, const fv_json_event *e);
+fv_status fv_api_chat_template(fv_api_reader *r, const fv_json_event *e);
+fv_status fv_api_processor(fv_api_reader *r, const fv_json_event *e); /* mm_processor_kwargs */
+fv_status fv_api_template_end(fv_api_reader *r);
+
+/* capture.c, called in `member`. _value: writes the value as JSON to *out, in the arena, once it is
+ * complete. _member: adds a member to the object that _end gives; *out stays untouched where it has
+ * none. _event: the next event of a value of which r->capture.depth objects and arrays are open. */
+fv_status fv_api_capture_value(fv_api_reader *r, const fv_json_event *e, char **out);
+fv_status fv_api_capture_member(fv_api_reader *r, const char *key, const fv_json_event *e);
+fv_status fv_api_capture_end(fv_api_reader *r, char **out);
+fv_status fv_api_capture_event(fv_api_reader *r, const fv_json_event *e);
 
 /* url.c: reads the field "url" of an object in pieces. The object's shape begins it, and checks
  * `given` in its `end`. to: receives the bytes of the image or video. */

@@ -218,16 +218,13 @@ static fv_status read_conversation(fv_api_reader *r, const fv_json_event *e) {
     return FV_OK;
 }
 
-static fv_status read_special(fv_api_reader *r, const fv_json_event *e) {
-    bool special;
-    FV_TRY(fv_api_bool(e, &special));
-    r->out->bare = !special;
-    return FV_OK;
-}
-
 /* ---- the table --------------------------------------------------------------------------- */
 
-enum { ANY = FV_API_CHAT | FV_API_TEXT, ALL = ANY | FV_API_TOKENS };
+enum {
+    ANY = FV_API_CHAT | FV_API_TEXT,
+    ALL = ANY | FV_API_TOKENS,
+    CHATS = FV_API_CHAT | FV_API_TOKENS,
+};
 
 typedef struct field {
     const char *name;
@@ -284,7 +281,13 @@ static const field fields[] = {
     {INTEGER("keep_ms", ANY, message.keep_ms, 0, UINT32_MAX)},
     {READ("conversation", ANY, read_conversation)},
     {FLAG("return_token_strs", FV_API_TOKENS, texts)},
-    {READ("add_special_tokens", FV_API_TOKENS, read_special)},
+    {READ("add_special_tokens", ALL, fv_api_add_special_tokens)},
+    {READ("add_generation_prompt", CHATS, fv_api_add_generation_prompt)},
+    {READ("continue_final_message", CHATS, fv_api_continue_final_message)},
+    {READ("chat_template", CHATS, fv_api_chat_template)},
+    {READ("chat_template_kwargs", CHATS, fv_api_template_variables)},
+    {READ("reasoning_effort", CHATS, fv_api_reasoning_effort)},
+    {READ("mm_processor_kwargs", CHATS, fv_api_processor)},
     {INTEGER("best_of", ANY, best_of, 0, INT32_MAX)},
     {READ("echo", FV_API_CHAT, fv_api_nothing)},
     {READ("user", ALL, fv_api_skip)},
@@ -434,6 +437,7 @@ fv_status fv_api_body_begin(fv_api_reader *r) {
 
 fv_status fv_api_body_end(fv_api_reader *r) {
     FV_TRY(check_fields(r));
+    FV_TRY(fv_api_template_end(r));
     return finish_policy(r);
 }
 

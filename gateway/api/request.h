@@ -20,6 +20,7 @@ enum {
     FV_API_IMAGES_MAX = 256, /* the router checks the model's limit */
     FV_API_VIDEOS_MAX = 4,
     FV_API_TURNS_MAX = 4096,  /* messages */
+    FV_API_ROLE_MAX = 64,     /* bytes of a role */
     FV_API_PARTS_MAX = 4096,  /* parts of all messages */
     FV_API_IDS_MAX = 1 << 20, /* ids of all prompts: more than the context of any model */
     FV_API_IGNORED_MAX = 16,  /* names of ignored fields that are kept */
@@ -87,7 +88,6 @@ typedef struct fv_api_request {
     int32_t n;                 /* answers to each prompt */
     int32_t best_of;           /* 0: not given */
     bool seeded;               /* message.sampling->seed was given */
-    bool bare;                 /* /tokenize: no special tokens */
     protobuf_c_boolean texts;  /* /tokenize: with the tokens' texts */
     fv_api_url urls[FV_API_URLS_MAX];
     int32_t n_url;
@@ -106,9 +106,10 @@ typedef struct fv_api_reader fv_api_reader; /* opaque */
 
 typedef struct fv_api_reader_options {
     fv_api_kind kind;
-    const char *policy; /* header x-fovea-policy; borrowed until the end; NULL: none */
-    size_t json_max;    /* bytes of a body outside its data: URLs */
-    bool strict;        /* refuse fields that would be ignored */
+    const char *policy;  /* header x-fovea-policy; borrowed until the end; NULL: none */
+    size_t json_max;     /* bytes of a body outside its data: URLs */
+    bool strict;         /* refuse fields that would be ignored */
+    bool chat_templates; /* read the field chat_template; otherwise it is refused */
 } fv_api_reader_options;
 
 /* Gives *reader. *out is complete once fv_api_reader_end returns FV_OK. The caller frees out->bytes

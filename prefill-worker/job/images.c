@@ -65,7 +65,7 @@ static fv_status size_of(const fv_prefill_job *j, int32_t i, fv_image_size *out)
 }
 
 static fv_status lay(const fv_prefill_job *j, const fv_job_item *item, fv_layout *out) {
-    const fv_layout_config *c = &config_of(j)->layout;
+    const fv_layout_config *c = item->video ? &config_of(j)->layout : &j->bounds;
     fv_image_size size = {0}, next = {0};
     fv_status st = size_of(j, item->first, &size);
     if (st != FV_OK) return blame_caller(st, item->first);
@@ -88,6 +88,8 @@ static fv_status lay(const fv_prefill_job *j, const fv_job_item *item, fv_layout
 fv_status fv_prefill_job_lay_images(fv_prefill_job *j) {
     FV_TRY(make_items(j));
     if (j->n_image == 0 || !config_of(j)->has_vision) return FV_OK; /* the prompt refuses them */
+    j->bounds = config_of(j)->layout;
+    FV_TRY(fv_fail_caller(fv_layout_bound(&j->bounds, j->pixels_min, j->pixels_max)));
     FV_TRY(FV_ARENA_NEW(&j->arena, j->n_item, j->layout));
     for (int32_t i = 0; i < j->n_item; i++) FV_TRY(lay(j, &j->item[i], &j->layout[i]));
     return FV_OK;
@@ -122,8 +124,8 @@ static fv_status make_key(fv_prefill_job *j, int32_t i, const char *stage) {
     int n = snprintf(how, sizeof how, "%.64s/", j->owner ? j->owner : "");
     if (j->image[item->first].decoded)
         n += snprintf(how + n, sizeof how - (size_t)n, "%dx%d ", l->image_w, l->image_h);
-    snprintf(how + n, sizeof how - (size_t)n, "%s%d/%d %s", l->video ? "video " : "", l->n_visual,
-             l->n_tile, stage);
+    snprintf(how + n, sizeof how - (size_t)n, "%s%d/%d of %dx%d %s", l->video ? "video " : "",
+             l->n_visual, l->n_tile, l->tile.w, l->tile.h, stage);
     FV_TRY(fv_arena_strndup(&j->arena, how, strlen(how), &kept));
     if (item->video)
         FV_TRY(join_frames(j, item, &j->key[i]));

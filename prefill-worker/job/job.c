@@ -51,7 +51,7 @@ static fv_status make_chat(fv_prefill_job *j) {
     fv_chat_text text = {0};
     FV_TRY(fv_engine_chat(e, f->chat_template, &chat));
     fv_status st = fv_chat_check_question(f->turn, f->n_turn);
-    if (st == FV_OK) st = fv_chat_render(chat, f->turn, f->n_turn, j->until_s, &text);
+    if (st == FV_OK) st = fv_chat_render(chat, f->turn, f->n_turn, &f->options, j->until_s, &text);
     if (st == FV_OK)
         st = fv_prompt_make_chat(e->tok, config(j), &text, j->n_item, j->layout, context_of(j),
                                  &j->prompt);
@@ -64,8 +64,8 @@ static fv_status make_chat(fv_prefill_job *j) {
 static fv_status make_text(fv_prefill_job *j) {
     j->text = strdup(j->form.text);
     if (!j->text) return FV_FAIL(FV_ENOMEM, "out of memory for a prompt");
-    return fv_prompt_make(j->engine->tok, config(j), j->text, j->n_item, j->layout, context_of(j),
-                          &j->prompt);
+    return fv_prompt_make(j->engine->tok, config(j), j->text, j->form.options.special != FV_CHAT_NO,
+                          j->n_item, j->layout, context_of(j), &j->prompt);
 }
 
 static fv_status make_prompt(fv_prefill_job *j) {

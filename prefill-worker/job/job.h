@@ -60,6 +60,7 @@ typedef struct fv_prefill_job {
     fv_generation_options generation; /* fv_engine_generation_options, with the request's */
     int32_t n_replay;                 /* tokens of an interrupted answer, */
     const int32_t *replay;            /* [n_replay] that it continues from */
+    uint32_t pixels_min, pixels_max;  /* fv_layout_bound of the images */
     double until_s;     /* time by which the chat must be rendered (fv_clock_s); 0: no bound */
     bool first_packed;  /* compute the first token from packed KV, if anything is packed */
     bool want_features; /* keep the tower's features and the pixel values in `encoded` */
@@ -101,12 +102,13 @@ typedef struct fv_prefill_job {
     /* private */
     fv_arena arena;
     int32_t n_item;
-    fv_job_item *item; /* [n_item] in the order of the prompt, as the arrays below */
-    fv_layout *layout; /* [n_item] */
-    fv_image_key *key; /* [n_item] key in the cache */
-    float **pixels;    /* [n_item] pixel values of its tiles, owned; NULL: not read, or encoded */
-    bool *unread;      /* [n_item] must be read */
-    int32_t n_frame;   /* frames already read of the item that is being read */
+    fv_job_item *item;       /* [n_item] in the order of the prompt, as the arrays below */
+    fv_layout_config bounds; /* how images are laid out: the model's, with the request's bounds */
+    fv_layout *layout;       /* [n_item] */
+    fv_image_key *key;       /* [n_item] key in the cache */
+    float **pixels;  /* [n_item] pixel values of its tiles, owned; NULL: not read, or encoded */
+    bool *unread;    /* [n_item] must be read */
+    int32_t n_frame; /* frames already read of the item that is being read */
     fv_rope_map rope_map; /* the prompt's; its grids are in the arena */
     int32_t n_encoded;
     fv_kept_map_watch *watch;

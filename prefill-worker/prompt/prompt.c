@@ -205,9 +205,9 @@ static fv_status make(const fv_tokenizer *tok, const fv_model_config *cfg, const
 }
 
 fv_status fv_prompt_make(const fv_tokenizer *tok, const fv_model_config *cfg, const char *text,
-                         int32_t n_image, const fv_layout *layout, int32_t context,
+                         bool special, int32_t n_image, const fv_layout *layout, int32_t context,
                          fv_prompt *out) {
-    return make(tok, cfg, text, strlen(text), true, NULL, n_image, layout, context, out);
+    return make(tok, cfg, text, strlen(text), special, NULL, n_image, layout, context, out);
 }
 
 fv_status fv_prompt_make_chat(const fv_tokenizer *tok, const fv_model_config *cfg,

@@ -18,14 +18,15 @@ typedef struct fv_prompt {
     size_t cap_ids, cap_seg, cap_span; /* private */
 } fv_prompt;                           /* {0} is empty and may be freed */
 
-/* Tokenises `text` (special tokens added as the tokenizer's post-processor says) and expands each
+/* Tokenises `text` (`special`: special tokens added as the tokenizer's post-processor says) and expands each
  * image token to the image's text and tokens as layout[n_image] has them, in order: the same ids as
  * expanding in the text first. FV_EINVAL if the number of "<image>" is not n_image, a video is given
  * where an image is expected or the other way round, or prompt tokens exceed `context`; the sentence says
  * what to change. Text that is too long for the checkpoint's context by its bytes alone is refused before
  * it is tokenised. */
 fv_status fv_prompt_make(const fv_tokenizer *tok, const fv_model_config *cfg, const char *text,
-                         int32_t n_image, const fv_layout *layout, int32_t context, fv_prompt *out);
+                         bool special, int32_t n_image, const fv_layout *layout, int32_t context,
+                         fv_prompt *out);
 
 /* The same for a rendered chat: special tokens and "<image>" that a turn's text spells out are plain text. */
 fv_status fv_prompt_make_chat(const fv_tokenizer *tok, const fv_model_config *cfg,

@@ -81,6 +81,11 @@ static fv_status read_request(fv_task *t) {
     FV_TRY(read_videos(t));
     FV_TRY(fv_request_prompt(r->prompt, j->n_image, r->truncate_case ? IDS_MAX : context,
                              &t->arena, &j->form));
+    fv_request_special(r->special_case, r->add_special_tokens, &j->form);
+    if (r->image_bounds) {
+        j->pixels_min = r->image_bounds->pixels_min;
+        j->pixels_max = r->image_bounds->pixels_max;
+    }
     FV_TRY(fv_request_ids(m->replay, m->n_replay, context, &t->arena, &replay));
     j->n_replay = (int32_t)m->n_replay;
     j->replay = replay;

@@ -51,13 +51,16 @@ static fv_status lay_images(asking *a, const fv_model_config *cfg, fv_layout **o
         return FV_FAIL(FV_EINVAL, "%zu images: expected at most %d", q->n_image_sizes, SIZES_MAX);
     if (!cfg->has_vision)
         return FV_FAIL(FV_EINVAL, "this checkpoint reads text only: ask without images");
+    fv_layout_config bounds = cfg->layout;
+    if (q->image_bounds)
+        FV_TRY(fv_layout_bound(&bounds, q->image_bounds->pixels_min, q->image_bounds->pixels_max));
     FV_TRY(FV_ARENA_NEW(&a->arena, n, *out));
     for (int32_t i = 0; i < n; i++) {
         const Fovea__Inference__V1__ImageSize *s = q->image_sizes[i];
         fv_status st = s->w > 0 && s->h > 0 ? fv_image_size_fits("the image", s->w, s->h, &limits)
                                             : FV_FAIL(FV_EINVAL, "a side of 0 pixels");
         if (st == FV_OK)
-            st = fv_layout_image(&cfg->layout, (int32_t)s->w, (int32_t)s->h, n, &(*out)[i]);
+            st = fv_layout_image(&bounds, (int32_t)s->w, (int32_t)s->h, n, &(*out)[i]);
         if (st != FV_OK) return fv_fail_prefix(st, "image %d", i);
     }
     return FV_OK;
@@ -85,7 +88,7 @@ static fv_status encode_chat(asking *a, const fv_prompt_form *f, int32_t **ids, 
     fv_chat *chat;
     fv_chat_text text = {0};
     FV_TRY(fv_engine_chat(e, f->chat_template, &chat));
-    fv_status st = fv_chat_render(chat, f->turn, f->n_turn, a->until_s, &text);
+    fv_status st = fv_chat_render(chat, f->turn, f->n_turn, &f->options, a->until_s, &text);
     if (st == FV_OK) st = sized ? encode_whole(a, &text, ids, n) : encode_bare(e, &text, ids, n);
     fv_chat_text_free(&text);
     fv_chat_free(chat);
@@ -97,11 +100,14 @@ static fv_status encode(asking *a, const tokenize_message *q, int32_t **ids, int
     int32_t context = fv_checkpoint_config(e->ck)->text.max_position;
     fv_prompt_form form;
     FV_TRY(fv_request_prompt(q->prompt, INT32_MAX, context, &a->arena, &form));
+    fv_request_special(q->special_case, q->add_special_tokens, &form);
     if (form.kind == FV_PROMPT_IDS)
         return FV_FAIL(FV_EINVAL, "the prompt is ids already: send a text or a chat");
     if (form.kind == FV_PROMPT_CHAT) return encode_chat(a, &form, ids, n);
     FV_TRY(fv_tokenizer_check_length(e->tok, strlen(form.text), context));
-    return fv_tokenizer_encode(e->tok, form.text, strlen(form.text), !q->bare, ids, n);
+    bool adds =
+        form.options.special == FV_CHAT_UNSET ? !q->bare : form.options.special == FV_CHAT_YES;
+    return fv_tokenizer_encode(e->tok, form.text, strlen(form.text), adds, ids, n);
 }
 
 static fv_status fill_ids(asking *a, const int32_t *ids, int32_t n, bool texts, ids_message *m) {

@@ -66,10 +66,11 @@ fv_status fv_request_ids(const uint32_t *in, size_t n, int32_t most, fv_arena *a
 static fv_status read_turn(const Fovea__Inference__V1__Turn *m, size_t number, fv_arena *arena,
                            fv_chat_turn *out) {
     fv_chat_part *part;
-    *out = (fv_chat_turn){.role = m->role, .text = m->text, .n_part = (int32_t)m->n_parts};
+    *out = (fv_chat_turn){.role = m->role, .members = m->members, .n_part = (int32_t)m->n_parts};
+    if (!m->no_content) out->text = m->text;
     out->n_image = m->n_images <= INT32_MAX ? (int32_t)m->n_images : INT32_MAX;
     if (m->n_parts == 0) return FV_OK;
-    if (m->text[0] || m->n_images)
+    if (m->text[0] || m->n_images || m->no_content)
         return FV_FAIL(FV_EINVAL, "turn %zu has parts as well as text or n_images: use one form",
                        number);
     FV_TRY(FV_ARENA_NEW(arena, m->n_parts, part));
@@ -87,6 +88,10 @@ static fv_status read_turn(const Fovea__Inference__V1__Turn *m, size_t number, f
     return FV_OK;
 }
 
+static fv_chat_flag flag_of(bool given, bool value) {
+    return !given ? FV_CHAT_UNSET : value ? FV_CHAT_YES : FV_CHAT_NO;
+}
+
 static fv_status read_chat(const Fovea__Inference__V1__Chat *m, int32_t n_image, fv_arena *arena,
                            fv_prompt_form *out) {
     fv_chat_turn *list;
@@ -101,6 +106,9 @@ static fv_status read_chat(const Fovea__Inference__V1__Chat *m, int32_t n_image,
                             .chat_template = m->template_,
                             .n_turn = (int32_t)m->n_turns,
                             .turn = list};
+    out->options.variables = m->variables;
+    out->options.opens = flag_of(m->generation_case, m->add_generation_prompt);
+    out->options.continues = flag_of(m->continuation_case, m->continue_final_message);
     return FV_OK;
 }
 
@@ -118,4 +126,8 @@ fv_status fv_request_prompt(const Fovea__Inference__V1__Prompt *m, int32_t n_ima
         return FV_OK;
     default: return FV_FAIL(FV_EINVAL, "the request has no prompt");
     }
+}
+
+void fv_request_special(bool given, bool adds, fv_prompt_form *form) {
+    form->options.special = flag_of(given, adds);
 }

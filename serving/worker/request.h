@@ -22,6 +22,9 @@ fv_status fv_request_rules(const Fovea__Inference__V1__TokenRules *m, fv_arena *
 fv_status fv_request_prompt(const Fovea__Inference__V1__Prompt *m, int32_t n_image, int32_t context,
                             fv_arena *arena, fv_prompt_form *out);
 
+/* Sets whether the tokenizer adds special tokens to the prompt: the request's add_special_tokens, if `given`. */
+void fv_request_special(bool given, bool adds, fv_prompt_form *form);
+
 /* Reads ids; *ids [n] is in the arena. FV_EINVAL for more than `most`, and for an invalid id. */
 fv_status fv_request_ids(const uint32_t *in, size_t n, int32_t most, fv_arena *arena,
                          int32_t **ids);

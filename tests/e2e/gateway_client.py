@@ -197,6 +197,36 @@ def the_server_describes_itself():
         connection.close()
 
 
+def prompt_of(messages, **more):
+    """The text that the turns become, without the BOS."""
+    made = ask("/tokenize", dict(messages=messages, **more))["tokens"]
+    return ask("/detokenize", {"tokens": made})["prompt"].removeprefix("<s>").strip()
+
+
+def turn(role, content, **more):
+    return dict(role=role, content=content, **more)
+
+
+def the_template_decides_about_turns():
+    text, dumped = {"type": "text", "text": "c", "cache_control": {"type": "ephemeral"}}, dict(refusal=None, audio=None, tool_calls=None)
+    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    turns = [turn("user", "a"), turn("user", ["b", text]), turn("system", [text]), turn("assistant", "d", **dumped),
+             turn("assistant", None, tool_calls=[call]), turn("tool", "e", tool_call_id="1"), turn("user", "f", name="Bob")]
+    end = "USER: f ASSISTANT:"
+    assert prompt_of(turns) == "USER: a USER: bc c ASSISTANT: d</s> ASSISTANT: </s> e " + end, prompt_of(turns)
+    assert prompt_of(turns, add_generation_prompt=False).endswith("USER: f")
+    assert prompt_of(turns + [turn("assistant", "The answer")]).endswith(end + " The answer")
+    assert prompt_of(turns + [turn("assistant", "g")], add_generation_prompt=True).endswith("ASSISTANT: g</s> ASSISTANT:")
+    body = question(chat_template_kwargs={"enable_thinking": False}, reasoning_effort="low", add_special_tokens=False)
+    body["messages"] = turns + body["messages"] + [turn("assistant", "Two")]
+    picture_part = body["messages"][-2]["content"][0]
+    picture_part["image_url"] = "data:text/plain;base64," + picture.split(",")[1].rstrip("=") + "\n"
+    answer = ask("/v1/chat/completions", body)["choices"][0]["message"]
+    assert answer["role"] == "assistant" and not answer["content"].startswith("Two"), answer
+    body["messages"] += [dict(answer, refusal=None), turn("user", "and then?")]
+    assert ask("/v1/chat/completions", body)["choices"][0]["message"]["content"]
+
+
 def a_conversation_is_kept_and_goes_on():
     first = ask("/v1/chat/completions", question(keep_ms=20000))["choices"][0]["fovea"]
     assert first["keep_ms"] == 20000
@@ -223,7 +253,11 @@ def mistakes_are_named():
     broken = question()
     broken["messages"][0]["content"][0]["image_url"]["url"] = picture[:22 + 200]  # whole groups of base64, half an image
     refused(broken, None, "image")
-    refused(dict(messages=[{"role": "assistant", "content": "x"}]), None, "last turn")
+    refused(dict(messages=[{"role": "user", "content": " "}]), None, "the question is empty")
+    refused(question(chat_template="{{ 1 }}"), "chat_template", "--allow-chat-template")
+    refused(question(chat_template_kwargs={"messages": []}), None, "cannot be a variable")
+    refused(question(add_generation_prompt=True, continue_final_message=True), "continue_final_message", "together")
+    refused(question(mm_processor_kwargs={"max_pixels": 99999}), None, "does not scale images by their area")
     refused(None, None, "unknown path", 404, path="/v1/other")
     refused(None, None, "use /v1/chat/completions", 404, path="/v1/v1/chat/completions/")
     refused(None, "model", "models: " + name, 404, path="/v1/models/org/other")
@@ -305,6 +339,7 @@ for check in [the_fleet_is_healthy_and_has_a_model, a_stream_has_the_text_of_the
               policies_come_in_three_ways, choices_logprobs_and_seeds, completions_and_tokens,
               prompts_of_a_list_are_as_if_sent_alone, the_tokens_of_images_are_counted,
               usage_comes_with_each_chunk_if_asked_for, what_has_no_effect_is_ignored, the_server_describes_itself,
+              the_template_decides_about_turns,
               a_conversation_is_kept_and_goes_on, mistakes_are_named,
               the_page_is_its_own_and_knows_where_tokens_are, a_client_that_leaves_ends_its_work,
               a_connection_serves_many_requests, without_a_router_it_is_unavailable_also_to_pages_elsewhere]:

@@ -88,6 +88,17 @@ a if t else b | a if not t else b if e else 'c' | [1, 2, 3][a - 6] | {'a': {'b':
 s.nosuch() | nosuch.x | nosuch() | nosuch + 1 | 1 + 'a' | 'a' + 1 | 1 / 0 | 1 % 0 | l + 1 | 1 in 1 | n|length | 'a' < 1 | nosuch < 1 | s() | raise_exception('no: ' ~ a) | l.append(1) | d.update({'q': 1})
 'x'.join([1]) | d.x.y.z | range(1000000) | [1, 'a']|sort | n|items | l|map('nosuch')|list | nosuch|tojson | s|int|string | []|min | l|tojson|length | 1 if true else nosuch.x.y | e.split('x')[1].z
 """
+EXPRESSIONS += r"""
+'%s' % 1 | '%s %s' % (1, 'a') | '%d%%' % 5 | '%5.2f|%-5s|%05d' % (f, 'ab', a) | '%x %X %o %#x' % (255, 255, 8, 255) | '%+d % d' % (a, a)
+'%(x)s %(y)r' % d | '%s' % d | '%s' % (d,) | '%r %a' % ('a', 'b') | '%c%c' % (65, 'b') | '%e %g %G' % (f, 1e20, 1e-7) | '%.3s' % s | '%*d' % (5, a)
+'%s' % () | '%d' % 'a' | '%s %s' % 1 | '%s' % (1, 2) | '%q' % 1 | '%(no)s' % d | '%' % 1 | '%d' % 3.9 | '%x' % 3.5 | '%s' % none | '%s' % l
+'%s-%s'|format(a, b) | '%(q)s'|format(q=1) | '%s'|format(u) | '{}'.format(1) | '{} {}'.format(a, s) | '{1}{0}'.format(1, 2) | '{x}'.format(x=f)
+'{:>5}|{:<5}|{:^5}|{:*^7}'.format(1, 'a', 'b', 'c') | '{:05d}'.format(a) | '{:,}'.format(1234567) | '{:.2f}'.format(f) | '{:x}'.format(255) | '{:d}'.format(a)
+'{:+.1e}'.format(f) | '{:%}'.format(0.5) | '{!r}'.format('a') | '{{}}'.format() | '{0[x]} {0[z]}'.format(d) | '<|image_{i:d}|>'.format(i=a) | '{:_}'.format(1234567)
+'{'.format() | '}'.format() | '{}'.format() | '{0}{}'.format(1, 2) | '{:d}'.format('a') | '{nope}'.format(a=1) | '{:>+5}'.format(7) | '{:,.2f}'.format(12345.678) | '{}'.format(none) | '{}'.format(t)
+('<'|safe) + '<' | '<' + ('<'|safe) | (('<b>'|safe) + '&' + "'") + '"' | ('<'|e) + '<' | ('<'|safe)|e | ('<'|safe) ~ '<' | ('<'|safe|string) + '<' | ('<' ~ ('<'|safe)) + '<' | nosuch|safe | 1|safe + '<'
+range(*[1, 4])|list | range(*l)|list | dict(**d) | dict(**{'q': 1}) | 'a,b'.split(*[',']) | dict(*[d], k=1) | range(*5)|list | dict(**l)
+"""
 
 PROGRAMS = [
     "{% for x in l %}{{ loop.index }}{{ loop.index0 }}{{ loop.first }}{{ loop.last }}{{ loop.length }}{{ loop.revindex }}"
@@ -114,6 +125,12 @@ PROGRAMS = [
     "{% macro f(n) %}{{ f(n) }}{% endmacro %}{{ f(1) }}",
     "{% set g = 'global' %}{% macro m() %}{{ g }}{% set g = 'inner' %}{% endmacro %}{{ m() }}{{ g }}",
     "{% macro m(x) %}{% set y = x|upper %}{{ y }}{% endmacro %}{% set r = m('a') ~ m('b') %}{{ r }}{{ r|length }}",
+    "{% macro m(x) %}[{{ x }}{{ caller() }}]{% endmacro %}{% call m(1) %}body{{ a }}{% endcall %}",
+    "{% macro m() %}{{ caller(1, 2) }}{% endmacro %}{% call(x, y=5) m() %}{{ x }}/{{ y }}{% endcall %}",
+    "{% macro m() %}x{% endmacro %}{% call m() %}{% endcall %}", "{% call 5 %}{% endcall %}",
+    "{% macro m(x) %}{{ x }}{{ varargs }}{{ kwargs }}{% endmacro %}{{ m(1, 2, 3, q=4) }}{{ m(1) }}",
+    "{% macro m(x, y) %}{{ x }}{{ y }}{% endmacro %}{{ m(*[1, 2]) }}{{ m(**{'y': 1, 'x': 2}) }}{{ m(*[1], **{'y': 3}) }}",
+    "{% macro m(x) %}{{ x }}{% endmacro %}{{ m(*[1, 2]) }}", "{% macro m(x) %}{{ x }}{% endmacro %}{{ m(**{'z': 2}) }}",
     "{% with x = 1, y = 2 %}{{ x }}{{ y }}{% endwith %}{{ x }}", "{% filter upper %}abc{{ s }}{% endfilter %}",
     "{% generation %}x{{ a }}{% endgeneration %}y", "{% print a %}", "{{ a, b }}", "{% raw %}{{ a }}{% endraw %}",
     "a{%- raw -%} {{ x }} {%- endraw -%} b", "{# c #}x{#- c -#} y ", " a {{- ' b ' -}} c ", "a\n{{ 1 }}\nb\n", "a\n\n",

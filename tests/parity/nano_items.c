@@ -95,7 +95,7 @@ static void put_item(writer *w, const fv_suite *suite, int32_t number) {
     must(fv_suite_item(suite, number, &item));
     fv_scene_task task = fv_suite_task_of(suite, number);
     fv_chat_turn turn = {.role = "user", .text = item.turn[0].question, .n_image = item.n_image};
-    must(fv_chat_render(w->chat, &turn, 1, 0, &text));
+    must(fv_chat_render(w->chat, &turn, 1, NULL, 0, &text));
     static fv_layout layout[FV_ITEM_IMAGES];
     for (int32_t i = 0; i < item.n_image; i++)
         must(fv_layout_image(&cfg->layout, cfg->vision.image, cfg->vision.image, item.n_image,

@@ -153,6 +153,8 @@ def run_scripts(tests, seed, only=None):
                  "--seed", seed],
                 "conversations, 600 new ones through 28 chat templates":
                 ["jinja_golden.py", "--live", "600", "--seed", seed, tests / "unit_text"],
+                "200 chats as clients send them through 28 chat templates":
+                ["chat_live.py", "--seed", seed, tests / "chat_render"],
                 "pictures, 150 new ones":
                 ["image_golden.py", "--live", "150", "--seed", seed, tests / "image_dump"],
                 "layouts of 10 checkpoints, 1000 images each, and 1000 small ones with pixels":

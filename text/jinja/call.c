@@ -64,6 +64,45 @@ static fv_status name_arguments(fv_jj_run *r, const fv_jj_args *args, fv_jj_scop
     return FV_OK;
 }
 
+static bool is_parameter(fv_jj_run *r, const fv_jj_node *macro, const char *name) {
+    const fv_jj_node *p = macro->list;
+    for (; p && p->name != name; p = p->next) fv_jj_spend(r, 1);
+    return p != NULL;
+}
+
+/* Defines what a macro can read beside its n parameters, where the program has these names: `caller`,
+ * the body of a call block; `varargs` and `kwargs`, arguments that are no parameters. */
+static fv_status bind_rest(fv_jj_run *r, const fv_jj_node *macro, const fv_jj_args *args,
+                           const fv_jj_scope *named, int32_t n, int32_t *used) {
+    const fv_jj_names *names = &r->program->names;
+    const char *caller = fv_jj_names_find(names, "caller"),
+               *more = fv_jj_names_find(names, "varargs"),
+               *pairs = fv_jj_names_find(names, "kwargs");
+    const fv_jj_value *body = caller ? fv_jj_look_up(r, named, caller) : NULL;
+    fv_jj_value list, dict;
+    if (body && !is_parameter(r, macro, caller)) {
+        FV_TRY(fv_jj_define(r, caller, *body));
+        *used += 1;
+    }
+    if (more) {
+        FV_TRY(fv_jj_new_list(r, FV_JJ_TUPLE, &list));
+        for (int32_t i = n; i < args->n; i++)
+            if (!args->name[i]) FV_TRY(fv_jj_push(r, list.list, args->v[i]));
+        *used += list.list->n;
+        FV_TRY(fv_jj_define(r, more, list));
+    }
+    if (!pairs) return FV_OK;
+    FV_TRY(fv_jj_new_dict(r, FV_JJ_DICT, &dict));
+    for (int32_t i = 0; i < args->n; i++) {
+        const char *name = args->name[i];
+        if (!name || name == caller || is_parameter(r, macro, name)) continue;
+        fv_jj_value key = fv_jj_text(name);
+        FV_TRY(fv_jj_dict_put(r, dict.dict, &key, args->v[i]));
+    }
+    *used += dict.dict->keys.n;
+    return fv_jj_define(r, pairs, dict);
+}
+
 static fv_status bind_parameters(fv_jj_run *r, const fv_jj_node *macro, const fv_jj_args *args) {
     int32_t at = 0, used = 0;
     fv_jj_value v;
@@ -80,6 +119,7 @@ static fv_status bind_parameters(fv_jj_run *r, const fv_jj_node *macro, const fv
             FV_TRY(fv_jj_eval(r, p->a, &v));
         FV_TRY(fv_jj_define(r, p->name, v));
     }
+    FV_TRY(bind_rest(r, macro, args, named, at, &used));
     if (used == args->n) return FV_OK;
     return FV_JJ_FAIL(r, FV_EINVAL, "the macro '%s' has no place for an argument", macro->name);
 }

@@ -242,23 +242,74 @@ static fv_status dicting(fv_jj_run *r, const fv_jj_node *e, fv_jj_value *out) {
     return FV_OK;
 }
 
-/* Evaluates the arguments of e, then calls its row with `self` or, without a row, the callee. */
-static fv_status call(fv_jj_run *r, const fv_jj_node *e, const fv_jj_value *self,
-                      fv_jj_value *out) {
-    fv_jj_value *v;
-    const char **name;
-    int32_t n = 0;
-    for (const fv_jj_node *a = e->list; a; a = a->next) n++;
-    FV_TRY(fv_jj_alloc(r, (size_t)n * sizeof *v, (void **)&v));
-    FV_TRY(fv_jj_alloc(r, (size_t)n * sizeof *name, (void **)&name));
-    fv_jj_args args = {.v = v, .name = name, .n = n};
-    n = 0;
-    for (const fv_jj_node *a = e->list; a; a = a->next, n++) {
-        name[n] = a->name;
-        FV_TRY(fv_jj_eval(r, a->a, &v[n]));
+/* The arguments of a call while they are evaluated. */
+typedef struct given {
+    fv_jj_list values;
+    const char **name; /* [cap] NULL: by position */
+    int32_t cap;
+} given;
+
+static fv_status add(fv_jj_run *r, given *g, const char *name, fv_jj_value v) {
+    if (g->values.n == g->cap) {
+        const char **more;
+        int32_t cap = 2 * g->cap + 8;
+        FV_TRY(fv_jj_alloc(r, (size_t)cap * sizeof *more, (void **)&more));
+        if (g->cap) memcpy(more, g->name, (size_t)g->cap * sizeof *more);
+        g->name = more;
+        g->cap = cap;
     }
+    g->name[g->values.n] = name;
+    return fv_jj_push(r, &g->values, v);
+}
+
+/* Adds the pairs of a dict as arguments with names. */
+static fv_status add_pairs(fv_jj_run *r, given *g, const fv_jj_value *v) {
+    fv_jj_str key;
+    if (v->kind != FV_JJ_DICT)
+        return FV_JJ_FAIL(r, FV_EINVAL, "** needs a dict, not '%s'", fv_jj_type(v));
+    for (int32_t i = 0; i < v->dict->keys.n; i++) {
+        fv_jj_out text = {0};
+        FV_TRY(fv_jj_need_str(r, &v->dict->keys.v[i], "the name of an argument", &key));
+        FV_TRY(fv_jj_put(r, &text, key.s, key.n, NULL));
+        FV_TRY(fv_jj_put(r, &text, "", 1, NULL));
+        const char *known = fv_jj_names_find(&r->program->names, text.s);
+        FV_TRY(add(r, g, known ? known : text.s, v->dict->values.v[i]));
+    }
+    return FV_OK;
+}
+
+static fv_status add_all(fv_jj_run *r, const fv_jj_node *list, given *g) {
+    fv_jj_value v;
+    fv_jj_list items;
+    for (const fv_jj_node *a = list; a; a = a->next) {
+        FV_TRY(fv_jj_eval(r, a->a, &v));
+        if (a->op == FV_JJ_OP('*', '*')) {
+            FV_TRY(add_pairs(r, g, &v));
+        } else if (a->op == '*') {
+            FV_TRY(fv_jj_items(r, &v, &items));
+            for (int32_t i = 0; i < items.n; i++) FV_TRY(add(r, g, NULL, items.v[i]));
+        } else {
+            FV_TRY(add(r, g, a->name, v));
+        }
+    }
+    return FV_OK;
+}
+
+/* Evaluates the arguments of e, then calls its row with `self` or, without a row, the callee.
+ * `caller`: the body of a call block, one more argument; NULL: there is none. */
+static fv_status call_with(fv_jj_run *r, const fv_jj_node *e, const fv_jj_value *self,
+                           const fv_jj_value *caller, fv_jj_value *out) {
+    given g = {0};
+    FV_TRY(add_all(r, e->list, &g));
+    if (caller) FV_TRY(add(r, &g, caller->callable->macro->name, *caller));
+    fv_jj_args args = {.v = g.values.v, .name = g.name, .n = g.values.n};
     r->line = e->line;
     return e->row ? fv_jj_call_row(r, e->row, self, &args, out) : fv_jj_call(r, self, &args, out);
+}
+
+static fv_status call(fv_jj_run *r, const fv_jj_node *e, const fv_jj_value *self,
+                      fv_jj_value *out) {
+    return call_with(r, e, self, NULL, out);
 }
 
 static fv_status compare(fv_jj_run *r, int32_t op, const fv_jj_value *a, const fv_jj_value *b,
@@ -447,6 +498,15 @@ static fv_status with(fv_jj_run *r, const fv_jj_node *s) {
     return FV_OK;
 }
 
+/* Prints what a macro writes that may call the block's body as `caller`. */
+static fv_status call_block(fv_jj_run *r, const fv_jj_node *s) {
+    fv_jj_value body, callee, v;
+    FV_TRY(callable(r, (fv_jj_callable){.macro = s, .scope = r->scope}, &body));
+    FV_TRY(fv_jj_eval(r, s->a->a, &callee));
+    FV_TRY(call_with(r, s->a, &callee, &body, &v));
+    return fv_jj_put_str(r, r->out, &v);
+}
+
 static fv_status statement(fv_jj_run *r, const fv_jj_node *s) {
     fv_jj_value v;
     switch (s->kind) {
@@ -460,6 +520,7 @@ static fv_status statement(fv_jj_run *r, const fv_jj_node *s) {
         FV_TRY(callable(r, (fv_jj_callable){.macro = s, .scope = r->scope}, &v));
         return fv_jj_define(r, s->name, v);
     case FV_JJ_WITH: return with(r, s);
+    case FV_JJ_CALLER: return call_block(r, s);
     default: r->flow = s->kind == FV_JJ_BREAK ? FV_JJ_BROKEN : FV_JJ_CONTINUED; return FV_OK;
     }
 }
@@ -475,15 +536,15 @@ fv_status fv_jj_exec(fv_jj_run *r, const fv_jj_node *body) {
 
 /* ---- a run ---- */
 
-/* Defines those of `vars` that the program uses. */
-static fv_status define_all(fv_jj_run *r, const json_t *vars, const char *user) {
+/* Defines those of `vars` that the program uses; `user`: their strings are the user's. */
+static fv_status define_all(fv_jj_run *r, const json_t *vars, bool user) {
     const char *key;
     json_t *member;
     fv_jj_value v;
     json_object_foreach((json_t *)(uintptr_t)vars, key, member) {
         const char *name = fv_jj_names_find(&r->program->names, key);
         if (!name) continue;
-        FV_TRY(fv_jj_of_json(r, member, user && strcmp(key, user) == 0, &v));
+        FV_TRY(fv_jj_of_json(r, member, user, &v));
         FV_TRY(fv_jj_define(r, name, v));
     }
     return FV_OK;
@@ -502,9 +563,10 @@ static fv_status give(const fv_jj_out *made, fv_jinja_text *out) {
     return FV_OK;
 }
 
-static fv_status run(fv_jj_run *r, const json_t *vars, const char *user) {
+static fv_status run(fv_jj_run *r, const json_t *vars, const json_t *user) {
     FV_TRY(fv_jj_enter(r, NULL));
-    FV_TRY(define_all(r, vars, user));
+    FV_TRY(define_all(r, vars, false));
+    if (user) FV_TRY(define_all(r, user, true));
     FV_TRY(fv_jj_enter(r, r->scope));
     FV_TRY(fv_jj_exec(r, r->program->body));
     return fv_jj_steps(r, 0); /* the last comparison may have taken too many */
@@ -515,7 +577,7 @@ static fv_jj_run run_of(const fv_jinja *p, fv_jj_out *out) {
         .program = p, .loop = fv_jj_names_find(&p->names, "loop"), .out = out, .line = 1};
 }
 
-fv_status fv_jinja_run(const fv_jinja *p, const json_t *vars, const char *user, int64_t now,
+fv_status fv_jinja_run(const fv_jinja *p, const json_t *vars, const json_t *user, int64_t now,
                        double until_s, fv_jinja_text *out) {
     fv_jj_out text = {0};
     fv_jj_run r = run_of(p, &text);

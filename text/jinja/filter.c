@@ -55,16 +55,17 @@ FILTER(string) {
     return fv_jj_str_of(r, self, &out->str);
 }
 
-FILTER(safe) { return string(r, self, args, out); } /* nothing is escaped */
+FILTER(safe) {
+    FV_TRY(string(r, self, args, out));
+    out->str.markup = true;
+    return FV_OK;
+}
 
 FILTER(escape) {
-    static const char *const pairs[][2] = {
-        {"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}, {"'", "&#39;"}, {"\"", "&#34;"}};
-    FV_TRY(string(r, self, args, out));
-    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
-        FV_TRY(fv_jj_replace(r, out->str, fv_jj_text(pairs[i][0]).str, fv_jj_text(pairs[i][1]).str,
-                             -1, out));
-    return FV_OK;
+    fv_jj_str s;
+    (void)args;
+    FV_TRY(fv_jj_str_of(r, self, &s));
+    return fv_jj_escape(r, s, out);
 }
 
 FILTER(replace) {
@@ -97,6 +98,23 @@ FILTER(indent) {
     }
     *out = fv_jj_taken(&text);
     return FV_OK;
+}
+
+/* `s | format(a, b)` is s % (a, b); with names, s % {names}. */
+FILTER(format) {
+    fv_jj_value of, key;
+    fv_jj_str s;
+    bool by_name = args->n > 0 && args->name[0];
+    FV_TRY(fv_jj_str_of(r, self, &s));
+    FV_TRY(by_name ? fv_jj_new_dict(r, FV_JJ_DICT, &of) : fv_jj_new_list(r, FV_JJ_TUPLE, &of));
+    for (int32_t i = 0; i < args->n; i++) {
+        if (by_name != (args->name[i] != NULL))
+            return FV_JJ_FAIL(r, FV_EINVAL, "format takes values or names, %s", "not both");
+        if (by_name) key = fv_jj_text(args->name[i]);
+        FV_TRY(by_name ? fv_jj_dict_put(r, of.dict, &key, args->v[i])
+                       : fv_jj_push(r, of.list, args->v[i]));
+    }
+    return fv_jj_percent(r, s, &of, out);
 }
 
 FILTER(default_to) {
@@ -218,6 +236,7 @@ const fv_jj_row fv_jj_filters[] = {
     {"e", "", escape},
     {"replace", "old new count", replace},
     {"indent", "width first blank", indent},
+    {"format", NULL, format},
     {"default", "default_value boolean", default_to},
     {"d", "default_value boolean", default_to},
     {"length", "", length},

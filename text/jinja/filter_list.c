@@ -237,13 +237,19 @@ static fv_status call_named(fv_jj_run *r, const fv_jj_args *args, int32_t at, bo
     return FV_OK;
 }
 
+/* jinja2 loops over a value only if it is true: none has no items here. */
+static fv_status items_if_any(fv_jj_run *r, const fv_jj_value *self, fv_jj_list *out) {
+    *out = (fv_jj_list){0};
+    return fv_jj_truth(self) ? fv_jj_items(r, self, out) : FV_OK;
+}
+
 FILTER(map) {
     const fv_jj_value *attribute = named(args, "attribute"), *otherwise = named(args, "default");
     fv_jj_list items;
     fv_jj_value v;
     if (!attribute && args->n == 0)
         return FV_JJ_FAIL(r, FV_EINVAL, "map needs %s", "a filter or an attribute");
-    FV_TRY(fv_jj_items(r, self, &items));
+    FV_TRY(items_if_any(r, self, &items));
     FV_TRY(fv_jj_new_list(r, FV_JJ_ITER, out));
     for (int32_t i = 0; i < items.n; i++) {
         if (attribute) {
@@ -263,7 +269,7 @@ static fv_status choose(fv_jj_run *r, const fv_jj_value *self, const fv_jj_args 
     int32_t test = of_attribute;
     if (args->n < test)
         return FV_JJ_FAIL(r, FV_EINVAL, "%s is missing", "the name of an attribute");
-    FV_TRY(fv_jj_items(r, self, &items));
+    FV_TRY(items_if_any(r, self, &items));
     FV_TRY(fv_jj_new_list(r, FV_JJ_ITER, out));
     for (int32_t i = 0; i < items.n; i++) {
         FV_TRY(fv_jj_steps(r, 1));

@@ -16,6 +16,7 @@
  *   eval.c      expressions; statements
  *   call.c      binding of arguments; macros, functions
  *   words.c     string operations of filters and methods
+ *   format.c    '%s' %, '{}'.format
  *   filter.c    filters;  filter_list.c  those of lists;  json.c  tojson
  *   test.c      tests;  method.c  methods */
 #include "common/arena.h"
@@ -35,6 +36,7 @@ typedef struct fv_jj_str {
     const char *s;       /* [n] UTF-8, perhaps broken; borrowed, as a rule from the run's memory */
     const uint8_t *user; /* [n] 1: the byte is the user's; NULL: none is */
     size_t n;
+    bool markup; /* of the filters safe and escape: text added to it is escaped (markupsafe) */
 } fv_jj_str;
 
 typedef enum fv_jj_kind {
@@ -97,6 +99,7 @@ typedef enum fv_jj_node_kind {
     FV_JJ_CAPTURE,  /* a target or NULL: print; b filters over FV_JJ_CAPTURED; body */
     FV_JJ_MACRO,    /* name; list of parameters (name, a default); body */
     FV_JJ_WITH,     /* list of SET; body */
+    FV_JJ_CALLER,   /* a CALL; name "caller"; list of parameters, body: what it can call */
     FV_JJ_BREAK,
     FV_JJ_CONTINUE,
     /* expressions */
@@ -109,9 +112,9 @@ typedef enum fv_jj_node_kind {
     FV_JJ_ATTR,     /* a.name */
     FV_JJ_ITEM,     /* a[b] */
     FV_JJ_SLICE,    /* a[b : c : orelse], NULL where left out */
-    FV_JJ_CALL,     /* a(list), arguments with a name or without */
-    FV_JJ_FILTER,   /* a | name(list); row */
-    FV_JJ_TEST,     /* a is name(list); row */
+    FV_JJ_CALL, /* a(list), arguments with a name or without; op '*': a's items, '**': its pairs */
+    FV_JJ_FILTER, /* a | name(list); row */
+    FV_JJ_TEST,   /* a is name(list); row */
     FV_JJ_NEG,
     FV_JJ_POS,
     FV_JJ_NOT,
@@ -148,7 +151,8 @@ struct fv_jinja {
     const char *where;
     fv_jj_names names;
     fv_jj_node *body;
-    bool walks_content, asks_content; /* loops over or indexes content; tests `is string` */
+    /* loops over or indexes content; tests `is string`; compares it with none */
+    bool walks_content, asks_content, nulls_content;
 };
 
 typedef enum fv_jj_token_kind {
@@ -251,6 +255,8 @@ bool fv_jj_str_is(fv_jj_str s, const char *word);
 /* Replaces up to `most` (-1: all) occurrences. */
 fv_status fv_jj_replace(fv_jj_run *r, fv_jj_str s, fv_jj_str was, fv_jj_str is, int64_t most,
                         fv_jj_value *out);
+/* Escapes s for HTML, unless it is markup; the result is. */
+fv_status fv_jj_escape(fv_jj_run *r, fv_jj_str s, fv_jj_value *out);
 typedef enum fv_jj_case {
     FV_JJ_UPPER,
     FV_JJ_LOWER,
@@ -261,6 +267,8 @@ typedef enum fv_jj_case {
 /* Changes the case: TITLE like str.title, WORDS like the filter title. */
 fv_status fv_jj_recase(fv_jj_run *r, fv_jj_str s, fv_jj_case to, fv_jj_value *out);
 fv_status fv_jj_split_lines(fv_jj_run *r, fv_jj_str s, bool keep_ends, fv_jj_list *out);
+/* s % of, as Python formats. */
+fv_status fv_jj_percent(fv_jj_run *r, fv_jj_str s, const fv_jj_value *of, fv_jj_value *out);
 /* Joins the str() of items by `between`. */
 fv_status fv_jj_join(fv_jj_run *r, const fv_jj_list *items, fv_jj_str between, bool only_str,
                      fv_jj_value *out);
@@ -337,6 +345,8 @@ const fv_jj_row *fv_jj_find_filter(const char *name, size_t n);
 fv_status fv_jj_call_row(fv_jj_run *r, const fv_jj_row *row, const fv_jj_value *self,
                          fv_jj_args *args, fv_jj_value *out);
 fv_status fv_jj_call(fv_jj_run *r, const fv_jj_value *callee, fv_jj_args *args, fv_jj_value *out);
+
+fv_status fv_jj_format(fv_jj_run *r, fv_jj_str s, const fv_jj_args *args, fv_jj_value *out);
 
 fv_status fv_jj_eval(fv_jj_run *r, const fv_jj_node *e, fv_jj_value *out);
 fv_status fv_jj_exec(fv_jj_run *r, const fv_jj_node *body);

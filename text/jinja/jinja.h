@@ -6,9 +6,10 @@
  * jinja2 3.1 with trim_blocks, lstrip_blocks, break, continue and {% generation %}, in the sandbox
  * where lists and dicts cannot be changed; values print as Python's do. A program reaches nothing
  * but its variables: no file, no environment, no clock but the one it is given. Work, nesting and
- * bytes are bounded. Constructs that this interpreter lacks (import, include, extends, block, call,
- * recursive loops, string formatting) fail with an error that names line and construct. */
+ * bytes are bounded. Constructs that this interpreter lacks (import, include, extends, block,
+ * recursive loops, some filters) fail with an error that names line and construct. */
 #include <jansson.h>
+#include <stdbool.h>
 
 #include "common/status.h"
 
@@ -40,21 +41,25 @@ typedef enum fv_jinja_content {
 } fv_jinja_content;
 fv_jinja_content fv_jinja_content_form(const fv_jinja *p);
 
+/* Tells whether a program compares content with none: then none is a content that it expects. */
+bool fv_jinja_expects_none(const fv_jinja *p);
+
 /* The output of a run, with the origin of each byte: the program or the user. */
 typedef struct fv_jinja_text {
     char *text; /* [n] and a NUL; owned */
     size_t n;
-    uint8_t *user; /* [n] 1: the byte is from the variable `user` of the run; owned */
+    uint8_t *user; /* [n] 1: the byte is from the run's `user`; owned */
 } fv_jinja_text;   /* {0} is empty and may be freed */
 
-/* Runs p with the members of `vars` as its variables. Marks the output's characters that come from
- * strings of the variable `user` (NULL: none), except from values of its keys "role" and "type".
+/* Runs p with the members of `vars` and of `user` (NULL: none) as its variables; of two with one
+ * name `user`'s counts. Marks the output's characters that come from strings of `user`, except from
+ * a "role" that is one of those that templates know: they make special tokens of it.
  * `now` is the time, in seconds since 1970, that strftime_now shows (as UTC). The run fails once
  * fv_clock_s() reaches `until_s` (0: never), checked every few thousand steps. FV_EINVAL: the
  * program refuses (raise_exception), fails on these variables or reaches a bound (steps, bytes,
  * nesting), with line and reason; FV_EDEADLINE: `until_s` has passed; FV_ENOMEM: out of memory.
  * Gives *out. */
-fv_status fv_jinja_run(const fv_jinja *p, const json_t *vars, const char *user, int64_t now,
+fv_status fv_jinja_run(const fv_jinja *p, const json_t *vars, const json_t *user, int64_t now,
                        double until_s, fv_jinja_text *out);
 /* Returns the steps that such a run takes, whether it succeeds or not. */
 int64_t fv_jinja_count_steps(const fv_jinja *p, const json_t *vars);

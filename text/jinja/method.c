@@ -257,10 +257,7 @@ static fv_status test(fv_jj_run *r, const char *name, const fv_jj_value *self, f
 METHOD(all_upper) { return (void)args, test(r, "upper", self, out); }
 METHOD(all_lower) { return (void)args, test(r, "lower", self, out); }
 
-METHOD(format) {
-    (void)self, (void)args, (void)out;
-    return FV_JJ_FAIL(r, FV_EUNSUPPORTED, "%s is not supported", "formatting of strings");
-}
+METHOD(format) { return fv_jj_format(r, self->str, args, out); }
 
 const fv_jj_row fv_jj_str_methods[] = {{"strip", "chars", strip},
                                        {"lstrip", "chars", lstrip},

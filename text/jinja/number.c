@@ -43,8 +43,6 @@ static fv_status too_large(fv_jj_run *r) {
 
 static fv_status no_operator(fv_jj_run *r, int32_t op, const fv_jj_value *a, const fv_jj_value *b) {
     char text[3] = {(char)op, (char)(op >> 8), '\0'};
-    if (op == '%' && a->kind == FV_JJ_STR)
-        return FV_JJ_FAIL(r, FV_EUNSUPPORTED, "%s is not supported", "formatting of strings");
     return FV_JJ_FAIL(r, FV_EINVAL, "'%s' %s '%s' has no meaning", fv_jj_type(a), text,
                       fv_jj_type(b));
 }
@@ -146,9 +144,14 @@ static fv_status concatenate(fv_jj_run *r, const fv_jj_value *a, const fv_jj_val
     fv_jj_out text = {0};
     fv_jj_value made;
     if (a->kind == FV_JJ_STR) {
-        FV_TRY(fv_jj_put(r, &text, a->str.s, a->str.n, a->str.user));
-        FV_TRY(fv_jj_put(r, &text, b->str.s, b->str.n, b->str.user));
+        const bool markup = a->str.markup || b->str.markup;
+        fv_jj_value one = *a, two = *b;
+        if (markup) FV_TRY(fv_jj_escape(r, a->str, &one));
+        if (markup) FV_TRY(fv_jj_escape(r, b->str, &two));
+        FV_TRY(fv_jj_put(r, &text, one.str.s, one.str.n, one.str.user));
+        FV_TRY(fv_jj_put(r, &text, two.str.s, two.str.n, two.str.user));
         *out = fv_jj_taken(&text);
+        out->str.markup = markup;
         return FV_OK;
     }
     FV_TRY(fv_jj_new_list(r, a->kind, &made)); /* out may be a or b */
@@ -167,6 +170,7 @@ static bool is_whole(const fv_jj_value *v) { return v->kind == FV_JJ_INT || v->k
 fv_status fv_jj_arithmetic(fv_jj_run *r, int32_t op, const fv_jj_value *a, const fv_jj_value *b,
                            fv_jj_value *out) {
     FV_TRY(fv_jj_fail_undefined(r, a));
+    if (op == '%' && a->kind == FV_JJ_STR) return fv_jj_percent(r, a->str, b, out);
     FV_TRY(fv_jj_fail_undefined(r, b));
     if (is_whole(a) && is_whole(b)) return whole(r, op, fv_jj_whole(a), fv_jj_whole(b), out);
     if (fv_jj_is_number(a) && fv_jj_is_number(b))

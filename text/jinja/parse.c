@@ -10,7 +10,10 @@ typedef struct parser {
     fv_jinja *p;
     fv_jj_token *t; /* the current token */
     int depth, loops, n_node;
-    const char *alias[8]; /* names that content was assigned to */
+    struct {
+        const char *name;
+        bool other; /* not only for content */
+    } alias[32];    /* [n_alias] names that content or another member was assigned to */
     int n_alias;
 } parser;
 
@@ -95,10 +98,15 @@ typedef fv_status element(parser *s, fv_jj_node **out);
 
 /* ---- the form of content -------------------- */
 
+static int find_alias(const parser *s, const char *name) {
+    int i = s->n_alias - 1;
+    while (i >= 0 && strcmp(s->alias[i].name, name) != 0) i--;
+    return i;
+}
+
 static bool names_content(const parser *s, const char *name) {
-    for (int i = 0; i < s->n_alias; i++)
-        if (strcmp(s->alias[i], name) == 0) return true;
-    return strcmp(name, "content") == 0;
+    int i = find_alias(s, name);
+    return (i >= 0 && !s->alias[i].other) || strcmp(name, "content") == 0;
 }
 
 /* Tells whether e is x.content, x['content'] or a name for it, perhaps filtered or sliced. */
@@ -110,10 +118,16 @@ static bool is_content(const parser *s, const fv_jj_node *e) {
            fv_jj_str_is(e->b->value.str, "content");
 }
 
+/* Notes a name that content, or another member such as tool_calls, is assigned to. */
 static void note_alias(parser *s, const fv_jj_node *target, const fv_jj_node *e) {
-    if (target->kind == FV_JJ_NAME && is_content(s, e) && !names_content(s, target->name) &&
-        s->n_alias < (int)(sizeof s->alias / sizeof *s->alias))
-        s->alias[s->n_alias++] = target->name;
+    const bool content = is_content(s, e), member = e->kind == FV_JJ_ATTR || e->kind == FV_JJ_ITEM;
+    if (target->kind != FV_JJ_NAME || !(content || member)) return;
+    int i = find_alias(s, target->name);
+    if (i < 0 && s->n_alias < (int)(sizeof s->alias / sizeof *s->alias)) {
+        i = s->n_alias++;
+        s->alias[i].name = target->name;
+    }
+    if (i >= 0) s->alias[i].other |= !content;
 }
 
 /* ---- primary expressions ---- */
@@ -144,10 +158,10 @@ static fv_status pair(parser *s, fv_jj_node **out) {
 }
 
 static fv_status argument(parser *s, fv_jj_node **out) {
-    if (at_op(s, '*') || at_op(s, FV_JJ_OP('*', '*')))
-        return lacks(s, s->t->line, "the argument", "*");
     FV_TRY(make(s, FV_JJ_ARG, out));
-    if (s->t->kind == FV_JJ_T_NAME && s->t[1].kind == FV_JJ_T_OP && s->t[1].op == '=') {
+    if (at_op(s, '*') || at_op(s, FV_JJ_OP('*', '*')))
+        (*out)->op = (s->t++)->op;
+    else if (s->t->kind == FV_JJ_T_NAME && s->t[1].kind == FV_JJ_T_OP && s->t[1].op == '=') {
         (*out)->name = s->t->name;
         s->t += 2;
     }
@@ -320,6 +334,7 @@ static fv_status test(parser *s, fv_jj_node **e) {
     bool negated = skip_name(s, "not");
     FV_TRY(row_of(s, FV_JJ_TEST, *e, &n));
     s->p->asks_content |= strcmp(n->name, "string") == 0 && is_content(s, *e);
+    s->p->nulls_content |= strcmp(n->name, "none") == 0 && is_content(s, *e);
     bool word = s->t->kind == FV_JJ_T_NAME && !at_name(s, "else") && !at_name(s, "or") &&
                 !at_name(s, "and") && !at_name(s, "if") && !at_name(s, "is");
     if (at_op(s, '(')) {
@@ -434,6 +449,10 @@ static int32_t skip_comparison(parser *s) {
     return FV_JJ_NOT_IN;
 }
 
+static bool is_none(const fv_jj_node *e) {
+    return e->kind == FV_JJ_CONST && e->value.kind == FV_JJ_NONE;
+}
+
 static fv_status comparison(parser *s, fv_jj_node **out) {
     fv_jj_node *n = NULL, **end = NULL;
     FV_TRY(sum(s, out));
@@ -447,6 +466,8 @@ static fv_status comparison(parser *s, fv_jj_node **out) {
         FV_TRY(make(s, FV_JJ_ARG, end));
         (*end)->op = op;
         FV_TRY(sum(s, &(*end)->a));
+        s->p->nulls_content |=
+            is_none(n->a) ? is_content(s, (*end)->a) : is_none((*end)->a) && is_content(s, n->a);
     }
     return FV_OK;
 }
@@ -612,6 +633,20 @@ static fv_status macro_block(parser *s, fv_jj_node *n) {
     return FV_OK;
 }
 
+static fv_status call_block(parser *s, fv_jj_node *n) {
+    const char *known = fv_jj_names_find(&s->p->names, "caller");
+    n->name = known ? known : "caller";
+    if (skip_op(s, '(')) FV_TRY(elements(s, ')', parameter, &n->list));
+    FV_TRY(expression(s, &n->a));
+    if (n->a->kind != FV_JJ_CALL) return fail(s, "a call before this");
+    FV_TRY(end_block(s));
+    int loops = s->loops;
+    s->loops = 0;
+    FV_TRY(body_to(s, "endcall ", &n->body));
+    s->loops = loops;
+    return FV_OK;
+}
+
 static fv_status with_block(parser *s, fv_jj_node *n) {
     for (fv_jj_node **end = &n->list; s->t->kind != FV_JJ_T_BLOCK_END; end = &(*end)->next) {
         if (n->list) FV_TRY(need_op(s, ','));
@@ -643,6 +678,7 @@ static fv_status statement(parser *s, fv_jj_node **out) {
                  {"if", FV_JJ_IF, if_block},
                  {"set", FV_JJ_SET, set_block},
                  {"macro", FV_JJ_MACRO, macro_block},
+                 {"call", FV_JJ_CALLER, call_block},
                  {"with", FV_JJ_WITH, with_block},
                  {"filter", FV_JJ_CAPTURE, filter_block},
                  {"generation", FV_JJ_CAPTURE, generation_block},
@@ -736,3 +772,5 @@ fv_jinja_content fv_jinja_content_form(const fv_jinja *p) {
     if (!p->walks_content) return FV_JINJA_CONTENT_TEXT;
     return p->asks_content ? FV_JINJA_CONTENT_EITHER : FV_JINJA_CONTENT_PARTS;
 }
+
+bool fv_jinja_expects_none(const fv_jinja *p) { return p->nulls_content; }

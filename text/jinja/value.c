@@ -182,29 +182,47 @@ fv_status fv_jj_need_int(fv_jj_run *r, const fv_jj_value *v, const char *what, i
     return FV_OK;
 }
 
-fv_status fv_jj_of_json(fv_jj_run *r, const json_t *j, bool user, fv_jj_value *out) {
+/* Tells whether j is the name of a role from which templates make special tokens. */
+static bool is_role(const json_t *j) {
+    static const char *const known[] = {
+        "system",          "user",      "assistant",     "developer", "tool",      "function",
+        "observation",     "ipython",   "tool_response", "document",  "documents", "context",
+        "available_tools", "tool_call", "tools",         "model"};
+    const char *role = json_string_value(j);
+    for (size_t i = 0; role && i < sizeof known / sizeof *known; i++)
+        if (strcmp(role, known[i]) == 0) return true;
+    return false;
+}
+
+/* Makes a string of s; `user`: each byte is marked as the user's. */
+static fv_status string_of(fv_jj_run *r, const char *s, size_t n, bool user, fv_jj_value *out) {
+    uint8_t *marks;
+    *out = fv_jj_of((fv_jj_str){.s = s, .n = n});
+    if (!user || n == 0) return FV_OK;
+    FV_TRY(fv_jj_alloc(r, n, (void **)&marks));
+    memset(marks, 1, n);
+    out->str.user = marks;
+    return FV_OK;
+}
+
+static fv_status of_json(fv_jj_run *r, const json_t *j, bool user, int depth, fv_jj_value *out) {
     const char *key;
     json_t *member;
     fv_jj_value v;
-    fv_jj_out text = {0};
     FV_TRY(fv_jj_steps(r, 1));
+    if (depth > FV_JINJA_DEPTH)
+        return FV_JJ_FAIL(r, FV_EINVAL, "a value nests deeper than %d levels", FV_JINJA_DEPTH);
     switch (json_typeof(j)) {
     case JSON_NULL: *out = (fv_jj_value){.kind = FV_JJ_NONE}; return FV_OK;
     case JSON_TRUE:
     case JSON_FALSE: *out = fv_jj_bool(json_is_true(j)); return FV_OK;
     case JSON_INTEGER: *out = fv_jj_int(json_integer_value(j)); return FV_OK;
     case JSON_REAL: *out = fv_jj_float(json_real_value(j)); return FV_OK;
-    case JSON_STRING:
-        *out = fv_jj_of((fv_jj_str){.s = json_string_value(j), .n = json_string_length(j)});
-        if (!user || out->str.n == 0) return FV_OK;
-        FV_TRY(fv_jj_alloc(r, out->str.n, (void **)&text.user));
-        memset(text.user, 1, out->str.n);
-        out->str.user = text.user;
-        return FV_OK;
+    case JSON_STRING: return string_of(r, json_string_value(j), json_string_length(j), user, out);
     case JSON_ARRAY:
         FV_TRY(fv_jj_new_list(r, FV_JJ_LIST, out));
         for (size_t i = 0; i < json_array_size(j); i++) {
-            FV_TRY(fv_jj_of_json(r, json_array_get(j, i), user, &v));
+            FV_TRY(of_json(r, json_array_get(j, i), user, depth + 1, &v));
             FV_TRY(fv_jj_push(r, out->list, v));
         }
         return FV_OK;
@@ -212,10 +230,15 @@ fv_status fv_jj_of_json(fv_jj_run *r, const json_t *j, bool user, fv_jj_value *o
     }
     FV_TRY(fv_jj_new_dict(r, FV_JJ_DICT, out));
     json_object_foreach((json_t *)(uintptr_t)j, key, member) {
-        bool named = strcmp(key, "role") == 0 || strcmp(key, "type") == 0;
-        fv_jj_value k = fv_jj_text(key);
-        FV_TRY(fv_jj_of_json(r, member, user && !named, &v));
+        bool marked = user && !(strcmp(key, "role") == 0 && is_role(member));
+        fv_jj_value k;
+        FV_TRY(string_of(r, key, strlen(key), user, &k));
+        FV_TRY(of_json(r, member, marked, depth + 1, &v));
         FV_TRY(fv_jj_dict_put(r, out->dict, &k, v));
     }
     return FV_OK;
+}
+
+fv_status fv_jj_of_json(fv_jj_run *r, const json_t *j, bool user, fv_jj_value *out) {
+    return of_json(r, j, user, 0, out);
 }

@@ -24,6 +24,17 @@ fv_status fv_jj_replace(fv_jj_run *r, fv_jj_str s, fv_jj_str was, fv_jj_str is, 
     return FV_OK;
 }
 
+fv_status fv_jj_escape(fv_jj_run *r, fv_jj_str s, fv_jj_value *out) {
+    static const char *const pairs[][2] = {
+        {"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}, {"'", "&#39;"}, {"\"", "&#34;"}};
+    *out = fv_jj_of(s);
+    for (size_t i = 0; !s.markup && i < sizeof pairs / sizeof *pairs; i++)
+        FV_TRY(fv_jj_replace(r, out->str, fv_jj_text(pairs[i][0]).str, fv_jj_text(pairs[i][1]).str,
+                             -1, out));
+    out->str.markup = true;
+    return FV_OK;
+}
+
 static bool is_cased(int32_t cp) {
     utf8proc_category_t c = utf8proc_category(cp);
     return c == UTF8PROC_CATEGORY_LU || c == UTF8PROC_CATEGORY_LL || c == UTF8PROC_CATEGORY_LT;

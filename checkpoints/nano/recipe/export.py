@@ -19,12 +19,12 @@ from model import LARGE, Network, Shape
 
 SHARD = 14_000_000  # bytes
 TEMPLATE = (
-    "{% for message in messages %}{% if message['role'] == 'system' %}{{ message['content'] }} "
-    "{% elif message['role'] == 'user' %}{{ 'USER: ' }}{% if message['content'] is string %}{{ message['content'] }}"
+    "{% for message in messages %}{{ {'user': 'USER: ', 'assistant': 'ASSISTANT: '}[message['role']] }}"
+    "{% if message['content'] is string %}{{ message['content'] }}"
     "{% else %}{% for c in message['content'] if c['type'] == 'image' %}{{ '<image>\\n' }}{% endfor %}"
-    "{% for c in message['content'] if c['type'] == 'text' %}{{ c['text'] }}{% endfor %}{% endif %}{{ ' ' }}"
-    "{% else %}{{ 'ASSISTANT: ' }}{{ message['content'] if message['content'] is string else message['content'][0]['text'] }}"
-    "{{ eos_token }}{% endif %}{% endfor %}{% if add_generation_prompt %}{{ 'ASSISTANT:' }}{% endif %}"
+    "{% for c in message['content'] if c['type'] == 'text' %}{{ c['text'] }}{% endfor %}{% endif %}"
+    "{{ eos_token if message['role'] == 'assistant' else ' ' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ 'ASSISTANT:' }}{% endif %}"
 )
 
 

@@ -331,3 +331,42 @@ Test(layout, an_image_is_a_mark_for_each_span_in_the_prompt) {
     cr_assert_eq(fv_layout_text(&c, &l, mark, text), FV_EINVAL);
     free(mark);
 }
+
+Test(layout, a_request_narrows_the_area_of_images_within_the_models_limits) {
+    const fv_layout_config model = {.family = FV_LAYOUT_QWEN_VL,
+                                    .tile = 28,
+                                    .patch = 14,
+                                    .merge = 2,
+                                    .pixels_min = 4 * 784,
+                                    .pixels_max = 64 * 784};
+    static const struct {
+        uint32_t least, most;
+        int32_t n_visual; /* of 280 x 280 pixels, 100 tokens; 0: refused */
+        const char *words;
+    } cases[] = {
+        {0, 0, 64, NULL},
+        {0, 16 * 784, 16, NULL},
+        {64 * 784, 0, 64, NULL},
+        {4 * 784, 4 * 784, 4, NULL},
+        {0, 64 * 784 + 1, 0, "the model has 3136 to 50176"},
+        {0, 4 * 784 - 1, 0, "max_pixels 3135"},
+        {1, 0, 0, "min_pixels 1"},
+        {UINT32_MAX, 0, 0, "min_pixels 4294967295"},
+        {16 * 784, 9 * 784, 0, "the least comes first"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        fv_layout_config c = model;
+        fv_layout l;
+        fv_status st = fv_layout_bound(&c, cases[i].least, cases[i].most);
+        cr_assert_eq(st, cases[i].n_visual ? FV_OK : FV_EINVAL, "case %zu", i);
+        if (st != FV_OK) {
+            cr_assert(strstr(fv_last_error(), cases[i].words), "%s", fv_last_error());
+            continue;
+        }
+        cr_assert_eq(fv_layout_image(&c, 280, 280, 1, &l), FV_OK, "%s", fv_last_error());
+        cr_assert_eq(l.n_visual, cases[i].n_visual, "case %zu: %d", i, l.n_visual);
+    }
+    fv_layout_config c = sane();
+    cr_assert_eq(fv_layout_bound(&c, 0, 0), FV_OK);
+    cr_assert_eq(fv_layout_bound(&c, 0, 784), FV_EUNSUPPORTED);
+}

@@ -429,24 +429,46 @@ Test(router_admit, frames_of_a_video_have_one_mark_together) {
     id_list[2] = 999;
 }
 
-Test(router_admit, a_chat_ends_with_the_user) {
+Test(router_admit, images_are_counted_as_the_request_bounds_them) {
+    Fovea__Inference__V1__ImageBounds bounds = FOVEA__INFERENCE__V1__IMAGE_BOUNDS__INIT;
+    layout.family = (char *)"qwen_vl";
+    layout.merge = 2;
+    layout.pixels_min = 784 * 4;
+    layout.pixels_max = 784 * 64;
+    admitted();
+    const uint64_t least = need.tokens_known;
+    req.image_bounds = &bounds;
+    admitted();
+    cr_assert_eq(need.tokens_known, least);
+    bounds.pixels_min = bounds.pixels_max = 784 * 64;
+    admitted();
+    cr_assert_gt(need.tokens_known, least + 40);
+    bounds.pixels_max = 784 * 65;
+    refused(FV_EINVAL, "the model has 3136 to 50176");
+}
+
+Test(router_admit, a_chat_has_turns_of_any_role) {
     Fovea__Inference__V1__Chat chat = FOVEA__INFERENCE__V1__CHAT__INIT;
     Fovea__Inference__V1__Turn turn[2];
     Fovea__Inference__V1__Turn *turns[] = {&turn[0], &turn[1]};
+    char role[66] = "";
     for (int i = 0; i < 2; i++) fovea__inference__v1__turn__init(&turn[i]);
-    turn[0].role = (char *)"user";
+    turn[0].role = (char *)"system";
     turn[0].n_images = 1;
     turn[1].role = (char *)"assistant";
     prompt.form_case = FOVEA__INFERENCE__V1__PROMPT__FORM_CHAT;
     prompt.chat = &chat;
     chat.turns = turns;
-    refused(FV_EINVAL, "last turn");
-    chat.n_turns = 1;
-    admitted();
+    refused(FV_EINVAL, "no turns");
     chat.n_turns = 2;
-    refused(FV_EINVAL, "last turn");
+    admitted();
     turn[1].role = (char *)"robot";
-    refused(FV_EINVAL, "robot");
+    admitted();
+    turn[1].role = (char *)"";
+    refused(FV_EINVAL, "turn 1: the role must have 1..64 bytes");
+    memset(role, 'x', 65);
+    turn[1].role = role;
+    refused(FV_EINVAL, "turn 1: the role");
 }
 
 Test(router_admit, sampling_is_in_its_ranges) {

@@ -30,9 +30,12 @@ static fv_status read_url(const char *url) { return read_pieces(url, false, 1000
 Test(data_url, bytes_come_back_whatever_their_number) {
     static const char *const urls[] = {
         "data:image/png;base64,AA==", "data:image/png;base64,AAE=", "data:image/png;base64,AAEC",
-        "data:image/png;base64,AAECAw==", "DATA:Image/webp;x=y;BASE64,AAECAwT/"};
+        "data:image/png;base64,AAECAw==", "DATA:Image/webp;x=y;BASE64,AAECAwT/",
+        /* as clients send it: no padding, blanks and line breaks, the alphabet of URLs, any type */
+        "data:image/png;base64,AA", "data:image/jpg;base64,AAE", "data:;base64,AAEC",
+        "data:text/html;base64,AAE\r\nCAw =\n= ", "data:image/png;base64,\n\tAAECAwT_ \n"};
     static const uint8_t bytes[] = {0, 1, 2, 3, 4, 255};
-    static const size_t n[] = {1, 2, 3, 4, 6};
+    static const size_t n[] = {1, 2, 3, 4, 6, 1, 2, 3, 4, 6};
     for (size_t i = 0; i < sizeof urls / sizeof *urls; i++) {
         cr_assert_eq(read_url(urls[i]), FV_OK, "%s: %s", urls[i], fv_last_error());
         cr_assert_eq(got.len, n[i]);
@@ -54,17 +57,20 @@ Test(data_url, anything_else_is_refused_with_a_reason) {
         {"data:", "base64"},
         {"data:,", "base64"},
         {"data:image/png,AAAA", "base64"},
-        {"data:;base64,AAAA", "type of an image"},
-        {"data:text/html;base64,AAAA", "type of an image"},
-        {"data:image/png;base64,", "0 characters"},
-        {"data:image/png;base64,AAA", "3 characters"},
+        {"data:base64,AAAA", "base64"},
+        {"data:image/png;base64,", "empty"},
+        {"data:image/png;base64, \n", "empty"},
+        {"data:image/png;base64,A", "truncated"},
+        {"data:image/png;base64,AAECA", "truncated"},
+        {"data:image/png;base64,AA=", "3 characters"},
+        {"data:image/png;base64,AA= \n", "3 characters"},
         {"data:image/png;base64,AA==AAAA", "not valid"},
         {"data:image/png;base64,AA==AA==", "not valid"},
         {"data:image/png;base64,AAA=====", "not valid"},
         {"data:image/png;base64,AA=A", "not valid"},
         {"data:image/png;base64,A===", "not valid"},
-        {"data:image/png;base64,AA A", "not valid"},
-        {"data:image/png;base64,AA-_", "not valid"},
+        {"data:image/png;base64,AA*A", "not valid"},
+        {"data:image/png;base64,AA\vA", "not valid"},
         {"data:image/png;base64,AB==", "corrupt"},
         {"data:image/png;base64,AAF=", "corrupt"},
     };
@@ -78,17 +84,12 @@ Test(data_url, anything_else_is_refused_with_a_reason) {
     }
 }
 
-Test(data_url, a_video_has_the_type_of_one_and_a_gif_is_one) {
-    static const char *const good[] = {"data:video/mp4;base64,AAEC", "data:Video/x;base64,AAEC",
-                                       "data:image/gif;base64,AAEC"};
-    static const char *const bad[] = {"data:image/png;base64,AAEC", "data:audio/mp4;base64,AAEC"};
-    for (int i = 0; i < 3; i++) {
-        cr_assert_eq(read_pieces(good[i], true, 4), FV_OK);
+Test(data_url, a_media_type_that_lies_is_no_reason_to_refuse) {
+    static const char *const urls[] = {"data:video/mp4;base64,AAEC", "data:image/gif;base64,AAEC",
+                                       "data:image/png;base64,AAEC", "data:audio/mp4;base64,AAEC"};
+    for (int i = 0; i < 8; i++) {
+        cr_assert_eq(read_pieces(urls[i / 2], i % 2, 4), FV_OK);
         cr_assert_eq(got.len, 3);
-    }
-    for (int i = 0; i < 2; i++) {
-        cr_assert_eq(read_pieces(bad[i], true, 4), FV_EINVAL);
-        cr_assert(strstr(fv_last_error(), "type of a video"), "%s", fv_last_error());
     }
 }
 

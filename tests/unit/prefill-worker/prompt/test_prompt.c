@@ -54,11 +54,11 @@ static void assert_ids(const fv_prompt *p, const char *whole, const fv_text_mark
 
 Test(prompt, newlines_around_an_image_join_those_of_the_text) {
     fv_prompt p;
-    ok(fv_prompt_make(tok, &cfg, "Look.<start_of_image>)\nWhat?", 1, &layout, 4096, &p));
+    ok(fv_prompt_make(tok, &cfg, "Look.<start_of_image>)\nWhat?", true, 1, &layout, 4096, &p));
     assert_ids(&p, "Look." WRITTEN ")\nWhat?", NULL);
     cr_assert(p.n_visual == N_TOKEN && p.n_span == 1 && p.span[0].n == N_TOKEN);
     fv_prompt_free(&p);
-    ok(fv_prompt_make(tok, &cfg, "None.", 0, NULL, 4096, &p));
+    ok(fv_prompt_make(tok, &cfg, "None.", true, 0, NULL, 4096, &p));
     assert_ids(&p, "None.", NULL);
     fv_prompt_free(&p);
 }
