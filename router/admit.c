@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "common/grow.h"
-#include "common/image_size.h"
+#include "image/size.h"
 #include "policy/plan/plan.h"
 #include "serving/layout_message.h"
 #include "serving/policy_message.h"
