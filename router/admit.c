@@ -22,6 +22,7 @@ enum {
     STOP_BYTES_MAX = 256,
     LOGPROBS_MAX = 20,
     LOGIT_BIAS_MAX = 300,
+    AHEAD_MAX = 64,     /* bytes of NextImage.ahead */
     TEMPLATE_ROWS = 64, /* upper bound of the tokens that a chat template adds to a turn */
     TEXT_ROWS_MAX = 1 << 24,
 };
@@ -80,6 +81,8 @@ static size_t turn_bytes(const Fovea__Inference__V1__Turn *t) {
     for (size_t i = 0; i < t->n_parts; i++)
         if (t->parts[i]->kind_case == FOVEA__INFERENCE__V1__PART__KIND_TEXT)
             n += strlen(t->parts[i]->text);
+        else if (t->parts[i]->kind_case == FOVEA__INFERENCE__V1__PART__KIND_IMAGE)
+            n += strlen(t->parts[i]->image->ahead);
     return n;
 }
 
@@ -93,6 +96,10 @@ static fv_status read_turn(const Fovea__Inference__V1__Turn *t, size_t number, s
         if (t->parts[i]->kind_case == FOVEA__INFERENCE__V1__PART__KIND__NOT_SET)
             return FV_FAIL(FV_EINVAL, "part %zu of turn %zu is neither text, image nor video", i,
                            number);
+        if (t->parts[i]->kind_case == FOVEA__INFERENCE__V1__PART__KIND_IMAGE &&
+            strlen(t->parts[i]->image->ahead) > AHEAD_MAX)
+            return FV_FAIL(FV_EINVAL, "part %zu of turn %zu: ahead has more than %d bytes", i,
+                           number, AHEAD_MAX);
         *n_image += t->parts[i]->kind_case != FOVEA__INFERENCE__V1__PART__KIND_TEXT;
     }
     *rows += turn_bytes(t) + TEMPLATE_ROWS;

@@ -81,3 +81,36 @@ Test(prompt, what_a_user_spells_is_no_image) {
                &(fv_text_marks){.user = moved, .literal = SOFT});
     fv_prompt_free(&p);
 }
+
+static fv_chat_text rendered(const char *text, size_t user_from) {
+    const size_t n = strlen(text);
+    fv_chat_text chat = {.text = strdup(text), .n = n, .user = calloc(n + 1, 1)};
+    cr_assert(chat.text && chat.user);
+    memset(chat.user + user_from, 1, n - user_from);
+    return chat;
+}
+
+Test(prompt, a_text_ahead_of_an_image_stands_there_wherever_the_template_put_it) {
+    static const char moved[] = "USER: <start_of_image><start_of_image>\n";
+    const char *const ahead[] = {"<0.5 seconds>", NULL, "<2 seconds>"};
+    fv_chat_text chat = rendered("USER: <start_of_image><start_of_image>\nWhat <start_of_image>?",
+                                 sizeof moved - 1);
+    ok(fv_prompt_put_ahead(&cfg, ahead, 3, &chat));
+    cr_assert_str_eq(chat.text,
+                     "USER: <0.5 seconds><start_of_image><start_of_image>\nWhat <start_of_image>?");
+    cr_assert_eq(chat.n, strlen(chat.text));
+    for (size_t i = 0; i < chat.n; i++)
+        cr_assert_eq(chat.user[i], (i >= 6 && i < 19) || i >= sizeof moved - 1 + 13, "%zu", i);
+    free(chat.text);
+    free(chat.user);
+}
+
+Test(prompt, without_texts_ahead_nothing_changes) {
+    const char *const ahead[] = {NULL, ""};
+    fv_chat_text chat = rendered("<start_of_image>", 16);
+    ok(fv_prompt_put_ahead(&cfg, ahead, 2, &chat));
+    ok(fv_prompt_put_ahead(&cfg, NULL, 0, &chat));
+    cr_assert_str_eq(chat.text, "<start_of_image>");
+    free(chat.text);
+    free(chat.user);
+}
