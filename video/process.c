@@ -35,13 +35,13 @@ static fv_status helper_path(const char *given, char out[PATH_MAX]) {
             return FV_FAIL(FV_EIO, "the path of this program is too long");
         memcpy(base, name, sizeof name);
     }
-    if (access(out, X_OK) != 0)
-        return FV_FAIL(FV_EUNSUPPORTED,
-                       "%s is not there. It decodes videos, and images that are not JPEG, PNG or "
-                       "WebP: build the CMake "
-                       "target fovea-video, or install it beside this program",
-                       out);
-    return FV_OK;
+    if (access(out, X_OK) == 0) return FV_OK;
+    FV_FAIL(
+        FV_EUNSUPPORTED,
+        "videos, and images that are not JPEG, PNG or WebP, cannot be decoded here: the program "
+        "fovea-video is missing. Build the CMake target fovea-video, or install it, beside this "
+        "program");
+    return fv_fail_origin(FV_EUNSUPPORTED, FV_ORIGIN_WORKER); /* no fault of the file's */
 }
 
 fv_status fv_video_check_helper(void) {
