@@ -44,12 +44,8 @@ static void on_thread(uv_work_t *w) {
     fv_decoding *d = w->data;
     d->st = decode(d);
     if (d->st == FV_OK) return;
+    d->st = fv_fail_caller(d->st); /* except that the helper is missing, which has another origin */
     snprintf(d->sentence, sizeof d->sentence, "%s", fv_last_error());
-    if (d->st == FV_EDATA || d->st == FV_EUNSUPPORTED) d->st = FV_EINVAL;
-    if (d->st == FV_ENOTFOUND) { /* the helper is missing: not the client's fault */
-        d->st = FV_EDEVICE;
-        snprintf(d->sentence, sizeof d->sentence, "videos cannot be decoded here");
-    }
 }
 
 static void release(fv_decoding *d) {

@@ -9,6 +9,7 @@
 #include "rpc/listen.h"
 #include "serving/daemon.h"
 #include "telemetry/metrics.h"
+#include "video/video.h"
 
 enum { CONNECTIONS = 4096 };
 
@@ -137,6 +138,8 @@ static fv_status run(const fv_options *o) {
     opt.origin.n_origin = fv_options_list(o, "allow-origin", &opt.origin.origins);
     st = fv_gateway_open(&opt, &p.gateway);
     if (st == FV_OK) {
+        if (fv_video_check_helper() != FV_OK)
+            FV_LOG(WARN, WIRE, "event=no-video-decoder reason=\"%s\"", fv_last_error());
         st = fv_daemon_observe(p.daemon, fv_gateway_address(p.gateway));
         if (st != FV_OK)
             fv_daemon_drain(p.daemon, 0);

@@ -1,8 +1,10 @@
 /* The program fovea-prefill: its options, and the prefill worker that it opens with them. */
+#include "common/log.h"
 #include "prefill-worker/image/image.h"
 #include "prefill-worker/service/worker.h"
 #include "serving/worker/program.h"
 #include "telemetry/metrics.h"
+#include "video/video.h"
 
 static fv_status open_worker(fv_worker_program *p) {
     const fv_options *o = p->o;
@@ -29,6 +31,8 @@ static fv_status open_worker(fv_worker_program *p) {
                                      .on_change = fv_worker_program_touch,
                                      .user = p};
     FV_TRY(fv_prefill_worker_open(&opt, &worker));
+    if (fv_video_check_helper() != FV_OK)
+        FV_LOG(WARN, PREFILL, "event=no-image-decoder reason=\"%s\"", fv_last_error());
     p->worker = worker;
     return FV_OK;
 }

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "common/grow.h"
-#include "common/image_size.h"
+#include "image/size.h"
 #include "policy/plan/plan.h"
 #include "router/admit_rules.h"
 #include "serving/layout_message.h"
@@ -24,6 +24,7 @@ enum {
     LOGPROBS_MAX = 20,
     LOGIT_BIAS_MAX = 300,
     ROLE_MAX = 64,
+    AHEAD_MAX = 64,     /* bytes of NextImage.ahead */
     TEMPLATE_ROWS = 64, /* upper bound of the tokens that a chat template adds to a turn */
     TEXT_ROWS_MAX = 1 << 24,
 };
@@ -82,6 +83,8 @@ static size_t turn_bytes(const Fovea__Inference__V1__Turn *t) {
     for (size_t i = 0; i < t->n_parts; i++)
         if (t->parts[i]->kind_case == FOVEA__INFERENCE__V1__PART__KIND_TEXT)
             n += strlen(t->parts[i]->text);
+        else if (t->parts[i]->kind_case == FOVEA__INFERENCE__V1__PART__KIND_IMAGE)
+            n += strlen(t->parts[i]->image->ahead);
     return n;
 }
 
@@ -95,6 +98,10 @@ static fv_status read_turn(const Fovea__Inference__V1__Turn *t, size_t number, s
         if (t->parts[i]->kind_case == FOVEA__INFERENCE__V1__PART__KIND__NOT_SET)
             return FV_FAIL(FV_EINVAL, "part %zu of turn %zu is neither text, image nor video", i,
                            number);
+        if (t->parts[i]->kind_case == FOVEA__INFERENCE__V1__PART__KIND_IMAGE &&
+            strlen(t->parts[i]->image->ahead) > AHEAD_MAX)
+            return FV_FAIL(FV_EINVAL, "part %zu of turn %zu: ahead has more than %d bytes", i,
+                           number, AHEAD_MAX);
         *n_image += t->parts[i]->kind_case != FOVEA__INFERENCE__V1__PART__KIND_TEXT;
     }
     *rows += turn_bytes(t) + TEMPLATE_ROWS;

@@ -17,8 +17,9 @@ extern "C" {
 typedef struct fv_chat fv_chat; /* a template; opaque, immutable: any thread */
 
 typedef struct fv_chat_part {
-    const char *text; /* UTF-8, NUL-terminated; NULL: the next image */
-    bool video;       /* without text: the next video */
+    const char *text;  /* UTF-8, NUL-terminated; NULL: the next image */
+    bool video;        /* without text: the next video */
+    const char *ahead; /* of an image: a text directly ahead of it (fv_prompt_put_ahead), or NULL */
 } fv_chat_part;
 
 typedef struct fv_chat_turn {

@@ -21,7 +21,7 @@ demo_command() {
     install_missing
     local begin built started asked ended
     begin=$(now)
-    build cpu fovea fovea-router fovea-prefill fovea-decode fovea-gateway # what runs here, and not the tests
+    build cpu fovea fovea-router fovea-prefill fovea-decode fovea-gateway fovea-video # what runs here, and not the tests
     built=$(since "$begin")
     local fovea=build/cpu/bin/fovea model=checkpoints/nano picture=checkpoints/nano/picture.png log=build/demo/fleet
     local question="Name the color of the square." address=''

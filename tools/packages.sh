@@ -31,6 +31,7 @@ want_programs() {
     want libavcodec-dev pkg-config --exists libavcodec
     want libavutil-dev pkg-config --exists libavutil
     want libswscale-dev pkg-config --exists libswscale
+    want libtiff-dev pkg-config --exists libtiff-4
     want libseccomp-dev pkg-config --exists libseccomp
     want libuv1-dev pkg-config --exists libuv
     want libmicrohttpd-dev pkg-config --exists libmicrohttpd

@@ -7,17 +7,26 @@
  *   to the helper    fv_video_request
  *   from it          records: fv_video_record, and as many bytes as it says
  *
+ * A still image is a video of one frame, which lasts no time.
+ *
  *     HEAD   fv_video_head             first
  *     FRAME  fv_video_frame, pixels    head.n times, the last record of a video
  *     ERROR  a sentence                instead of any record, the last one
  *
  * The file is the helper's standard input. */
+#include "image/size.h"
 #include "video/video.h"
 
 typedef struct fv_video_request {
-    fv_video_sampling sampling;
     fv_video_limits limits;
+    bool is_still;
+    fv_image_kind still;        /* of a still image */
+    fv_video_sampling sampling; /* of a video */
 } fv_video_request;
+
+static inline const char *fv_video_request_noun(const fv_video_request *r) {
+    return r->is_still ? "image" : "video";
+}
 
 typedef enum fv_video_record_kind {
     FV_VIDEO_HEAD = 0x46564831,

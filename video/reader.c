@@ -31,9 +31,7 @@ fv_video fv_video_reader_take(fv_video_reader *r) {
     return v;
 }
 
-static fv_status wrong(const char *what) {
-    return FV_FAIL(FV_EDATA, "the video decoder wrote %s", what);
-}
+static fv_status wrong(const char *what) { return FV_FAIL(FV_EDATA, "the decoder wrote %s", what); }
 
 static size_t pixel_bytes(const fv_video *v) { return 3 * (size_t)v->w * (size_t)v->h; }
 

@@ -47,8 +47,8 @@ typedef struct fv_video {
 } fv_video;           /* {0} is empty and may be freed */
 
 /* Decodes the file behind `fd`, which must be seekable; its offset changes. Blocks until the helper has
- * ended. FV_EINVAL: over a limit, or a wrong option; FV_EUNSUPPORTED: another format or codec; FV_EDATA: the
- * file is damaged, or crashed the helper; FV_ENOTFOUND: no helper. Gives *out. */
+ * ended. FV_EINVAL: over a limit, or a wrong option; FV_EUNSUPPORTED: another format or codec, or no helper; FV_EDATA: the
+ * file is damaged, or crashed the helper. Gives *out. */
 fv_status fv_video_decode(int fd, const fv_video_options *opt, fv_video *out);
 
 /* fv_video_decode for a path, and for bytes. */
@@ -60,5 +60,8 @@ fv_status fv_video_decode_bytes(const void *bytes, size_t n, const fv_video_opti
 fv_status fv_video_hold(const void *bytes, size_t n, int *fd);
 
 void fv_video_free(fv_video *v);
+
+/* FV_EUNSUPPORTED if fovea-video is not beside this program: a daemon says so when it starts. */
+fv_status fv_video_check_helper(void);
 
 #endif

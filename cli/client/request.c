@@ -118,22 +118,14 @@ fv_status fv_request_video(const fv_options *o, const fv_layout_config *layout,
 
 void fv_request_video_free(fv_request_frames *v) { fv_video_free(&v->video); }
 
-fv_status fv_request_video_question(const fv_options *o, const fv_request_frames *v,
-                                    const char *question, fv_arena *arena, char **out) {
+fv_status fv_request_marked_question(const fv_options *o, const char *question, fv_arena *arena,
+                                     char **out) {
     const char *const *files;
     const int32_t n_mark =
         fv_options_flag(o, "inline-images") ? 0 : fv_options_list(o, "image", &files);
-    const fv_video *video = &v->video;
-    const int32_t n_frame = v->own ? 0 : video->n;
-    size_t most = (size_t)n_frame * (FV_VIDEO_TIME_MAX + sizeof mark) +
-                  (size_t)n_mark * sizeof mark + strlen(question) + 1;
     char *at;
-    FV_TRY(FV_ARENA_NEW(arena, most, at));
+    FV_TRY(FV_ARENA_NEW(arena, (size_t)n_mark * sizeof mark + strlen(question) + 1, at));
     *out = at;
-    for (int32_t i = 0; i < n_frame; i++) {
-        fv_video_time_text(video->seconds[i], at);
-        at = stpcpy(at + strlen(at), mark);
-    }
     for (int32_t i = 0; i < n_mark; i++) at = stpcpy(at, mark);
     strcpy(at, question);
     return FV_OK;
@@ -175,16 +167,23 @@ fv_status fv_request_parts(const char *question, int32_t n_image, const fv_reque
                            fv_arena *arena, fv_chat_part **part, int32_t *n_part) {
     const size_t skip = sizeof mark - 1;
     int32_t found = 0, n = 0;
-    if (v->own) n_image -= v->video.n;
+    n_image -= v->video.n;
     for (const char *at = question; (at = strstr(at, mark)); at += skip) found++;
     if (found != n_image)
-        return FV_FAIL(FV_EINVAL,
-                       "--inline-images: the question has %d times <image>, with %d images and "
-                       "frames: they must be equal",
-                       found, n_image);
+        return FV_FAIL(
+            FV_EINVAL,
+            "--inline-images: the question has %d times <image>, with %d images: they must "
+            "be equal",
+            found, n_image);
     fv_chat_part *list;
-    FV_TRY(FV_ARENA_NEW(arena, 2 * found + 2, list));
+    FV_TRY(FV_ARENA_NEW(arena, 2 * found + 2 + v->video.n, list));
     if (v->own) list[n++].video = true;
+    for (int32_t i = 0; !v->own && i < v->video.n; i++) {
+        char *time;
+        FV_TRY(FV_ARENA_NEW(arena, FV_VIDEO_TIME_MAX, time));
+        fv_video_time_text(v->video.seconds[i], time);
+        list[n++].ahead = time;
+    }
     for (const char *at = question, *end;; at = end + skip) {
         end = strstr(at, mark);
         size_t bytes = end ? (size_t)(end - at) : strlen(at);
@@ -255,7 +254,7 @@ fv_status fv_request_open(const fv_options *o, const fv_local *local, const char
     if (st == FV_OK) st = fv_request_chat(o, &r.chat);
     r.ask.chat = r.chat;
     if (st == FV_OK && fv_request_is_inline(o)) {
-        st = fv_request_video_question(o, &v, question, &r.arena, &text);
+        st = fv_request_marked_question(o, question, &r.arena, &text);
         if (st == FV_OK)
             st = fv_request_parts(text, r.ask.n_image, &v, &r.arena, &part, &r.ask.n_part);
         r.ask.part = part;

@@ -46,10 +46,9 @@ fv_status fv_request_video(const fv_options *o, const fv_layout_config *layout,
                            fv_request_frames *out);
 void fv_request_video_free(fv_request_frames *v);
 
-/* Writes the question with frames as images in their places: each frame's time before an "<image>",
- * and one more for each --image without a place in the question. */
-fv_status fv_request_video_question(const fv_options *o, const fv_request_frames *v,
-                                    const char *question, fv_arena *arena, char **out);
+/* Writes the question with an "<image>" ahead of it for each --image that has no place in it. */
+fv_status fv_request_marked_question(const fv_options *o, const char *question, fv_arena *arena,
+                                     char **out);
 
 /* Returns whether the question has images in their places: --inline-images, or a video. */
 bool fv_request_is_inline(const fv_options *o);
@@ -59,8 +58,8 @@ bool fv_request_is_inline(const fv_options *o);
 fv_status fv_request_images(const fv_options *o, const fv_video *video, fv_image **images,
                             int32_t *n);
 
-/* Splits the question into parts of a turn, after the video if it is one: each "<image>" is an
- * image part. Parts and their texts are in the arena. FV_EINVAL unless it has as many placeholders
+/* Splits the question into parts of a turn, after the video or its frames, which have their times ahead of them: each
+ * "<image>" is an image part. Parts and their texts are in the arena. FV_EINVAL unless it has as many placeholders
  * as images, n_image including frames. */
 fv_status fv_request_parts(const char *question, int32_t n_image, const fv_request_frames *v,
                            fv_arena *arena, fv_chat_part **part, int32_t *n_part);

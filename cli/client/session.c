@@ -101,17 +101,20 @@ static uint32_t images_at(const fv_session *t, int32_t i) {
 
 /* Puts the question's text and images into parts, instead of `text` and `n_images`. */
 static fv_status inline_images(fv_session *t, turn_message *turn) {
-    static Fovea__Inference__V1__NextImage image = FOVEA__INFERENCE__V1__NEXT_IMAGE__INIT;
+    Fovea__Inference__V1__NextImage *image;
     static Fovea__Inference__V1__NextVideo video = FOVEA__INFERENCE__V1__NEXT_VIDEO__INIT;
     Fovea__Inference__V1__Part *m;
     fv_chat_part *part;
     int32_t n;
-    FV_TRY(fv_request_video_question(t->options, &t->video, turn->text, &t->arena, &turn->text));
+    FV_TRY(fv_request_marked_question(t->options, turn->text, &t->arena, &turn->text));
     FV_TRY(fv_request_parts(turn->text, (int32_t)turn->n_images, &t->video, &t->arena, &part, &n));
     FV_TRY(FV_ARENA_NEW(&t->arena, n, turn->parts));
     FV_TRY(FV_ARENA_NEW(&t->arena, n, m));
+    FV_TRY(FV_ARENA_NEW(&t->arena, n, image));
     for (int32_t i = 0; i < n; i++) {
         fovea__inference__v1__part__init(&m[i]);
+        fovea__inference__v1__next_image__init(&image[i]);
+        if (part[i].ahead) image[i].ahead = (char *)(uintptr_t)part[i].ahead;
         m[i].kind_case = part[i].text    ? FOVEA__INFERENCE__V1__PART__KIND_TEXT
                          : part[i].video ? FOVEA__INFERENCE__V1__PART__KIND_VIDEO
                                          : FOVEA__INFERENCE__V1__PART__KIND_IMAGE;
@@ -120,7 +123,7 @@ static fv_status inline_images(fv_session *t, turn_message *turn) {
         else if (part[i].video)
             m[i].video = &video;
         else
-            m[i].image = &image;
+            m[i].image = &image[i];
         turn->parts[turn->n_parts++] = &m[i];
     }
     turn->text = (char *)(uintptr_t)protobuf_c_empty_string;

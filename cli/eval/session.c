@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "common/file.h"
-#include "common/image_size.h"
+#include "image/size.h"
 #include "eval/scenes/render.h"
 #include "eval/scenes/score.h"
 #include "video/png.h"

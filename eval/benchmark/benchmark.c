@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "common/file.h"
-#include "common/image_size.h"
+#include "image/size.h"
 #include "eval/benchmark/metrics.h"
 #include "text/json.h"
 

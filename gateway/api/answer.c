@@ -14,7 +14,7 @@ static const struct error {
     const char *type, *code;
 } errors[] = {
     {FV_EINVAL, 400, "invalid_request_error", NULL},
-    {FV_EUNSUPPORTED, 400, "invalid_request_error", "unsupported"},
+    {FV_EUNSUPPORTED, 501, "server_error", "unsupported"},
     {FV_ENOMEM, 413, "invalid_request_error", "too_large"},
     {FV_EAUTH, 401, "authentication_error", "invalid_api_key"},
     {FV_EDENIED, 403, "permission_error", "forbidden"},

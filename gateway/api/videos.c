@@ -19,30 +19,28 @@ static fv_status put_video_part(const fv_api_video *v, fv_arena *arena) {
     return FV_OK;
 }
 
-/* Replaces the video's part by a text with the time and an image for each frame. */
+/* Replaces the video's part by an image for each frame, with the time ahead of it. */
 static fv_status put_image_parts(const fv_api_video *v, const fv_api_frame *frame, size_t n,
                                  fv_arena *arena) {
-    static Fovea__Inference__V1__NextImage next = FOVEA__INFERENCE__V1__NEXT_IMAGE__INIT;
+    Fovea__Inference__V1__NextImage *next;
     Fovea__Inference__V1__Turn *turn = v->turn;
     const size_t behind = turn->n_parts - v->part - 1;
     part_message **list, *part;
-    FV_TRY(FV_ARENA_NEW(arena, v->part + 2 * n + behind, list));
-    FV_TRY(FV_ARENA_NEW(arena, 2 * n, part));
+    FV_TRY(FV_ARENA_NEW(arena, v->part + n + behind, list));
+    FV_TRY(FV_ARENA_NEW(arena, n, part));
+    FV_TRY(FV_ARENA_NEW(arena, n, next));
     memcpy(list, turn->parts, v->part * sizeof *list);
-    memcpy(list + v->part + 2 * n, turn->parts + v->part + 1, behind * sizeof *list);
-    for (size_t i = 0; i < 2 * n; i++) {
+    memcpy(list + v->part + n, turn->parts + v->part + 1, behind * sizeof *list);
+    for (size_t i = 0; i < n; i++) {
         fovea__inference__v1__part__init(&part[i]);
+        fovea__inference__v1__next_image__init(&next[i]);
         list[v->part + i] = &part[i];
-        if (i % 2) {
-            part[i].kind_case = FOVEA__INFERENCE__V1__PART__KIND_IMAGE;
-            part[i].image = &next;
-        } else {
-            part[i].kind_case = FOVEA__INFERENCE__V1__PART__KIND_TEXT;
-            part[i].text = (char *)(uintptr_t)frame[i / 2].time;
-        }
+        part[i].kind_case = FOVEA__INFERENCE__V1__PART__KIND_IMAGE;
+        part[i].image = &next[i];
+        next[i].ahead = (char *)(uintptr_t)frame[i].time;
     }
     turn->parts = list;
-    turn->n_parts += 2 * n - 1;
+    turn->n_parts += n - 1;
     return FV_OK;
 }
 

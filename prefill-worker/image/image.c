@@ -1,4 +1,4 @@
-/* Decodes image bytes to RGB: reads the header and calls the format's decoder.
+/* Decodes image bytes to RGB: reads the header, calls the format's decoder, and turns the image upright.
  *
  * Sizes are checked here, in one place, before anything is decoded: a file of a hundred bytes can
  * claim ten gigapixels. Each decoder reads the header again, compares its size with the one checked
@@ -8,12 +8,16 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "video/still.h"
+
 fv_status fv_image_size_agrees(const fv_image_size *said, int64_t w, int64_t h) {
-    if (w == said->w && h == said->h) return FV_OK;
+    const bool on_side = fv_image_is_on_side(said->orientation);
+    const int32_t said_w = on_side ? said->h : said->w, said_h = on_side ? said->w : said->h;
+    if (w == said_w && h == said_h) return FV_OK;
     return FV_FAIL(FV_EDATA,
                    "the %s has %" PRId64 " x %" PRId64 " pixels, but its header says %" PRId32
                    " x %" PRId32,
-                   fv_image_kind_name(said->kind), w, h, said->w, said->h);
+                   fv_image_kind_name(said->kind), w, h, said_w, said_h);
 }
 
 fv_status fv_image_alloc(int32_t w, int32_t h, bool alpha, fv_image *out) {
@@ -37,12 +41,28 @@ void fv_image_free(fv_image *img) {
     *img = (fv_image){0};
 }
 
+static fv_status decode_sandboxed(const void *bytes, size_t n, const fv_image_size *said,
+                                  const fv_image_limits *lim, fv_image *out) {
+    const fv_image_limits normal = fv_image_limits_default();
+    fv_still still;
+    FV_TRY(fv_still_decode(bytes, n, said->kind, lim ? lim : &normal, NULL, &still));
+    fv_status st = fv_image_size_agrees(said, still.w, still.h);
+    if (st == FV_OK)
+        *out = (fv_image){.rgb = still.rgb, .w = still.w, .h = still.h};
+    else
+        free(still.rgb);
+    return st;
+}
+
 fv_status fv_image_decode(const void *bytes, size_t n, const fv_image_limits *lim, fv_image *out) {
     fv_image_size said;
+    fv_image stored;
     FV_TRY(fv_image_size_check(bytes, n, lim, &said));
     switch (said.kind) {
-    case FV_IMAGE_JPEG: return fv_image_decode_jpeg(bytes, n, &said, out);
-    case FV_IMAGE_PNG: return fv_image_decode_png(bytes, n, &said, out);
-    default: return fv_image_decode_webp(bytes, n, &said, out);
+    case FV_IMAGE_JPEG: FV_TRY(fv_image_decode_jpeg(bytes, n, &said, &stored)); break;
+    case FV_IMAGE_PNG: FV_TRY(fv_image_decode_png(bytes, n, &said, &stored)); break;
+    case FV_IMAGE_WEBP: FV_TRY(fv_image_decode_webp(bytes, n, &said, &stored)); break;
+    default: FV_TRY(decode_sandboxed(bytes, n, &said, lim, &stored));
     }
+    return fv_image_turn(&stored, said.orientation, out);
 }

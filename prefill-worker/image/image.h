@@ -6,13 +6,14 @@
  *   bytes --decode--> fv_image (uint8 RGB) --resize, pad, crop, cut, rescale, normalise--> float CHW
  *
  * Formats: JPEG (grayscale, YCbCr, CMYK, YCCK, progressive), PNG (all colour types and bit
- * depths, tRNS, interlaced), WebP (lossy, lossless). The format is detected from the bytes.
- * Transparent pixels are put on white, and EXIF orientation is not applied, as in transformers. For any
- * thread. */
+ * depths, tRNS, interlaced; of an animation the default image), WebP (lossy, lossless); in the sandbox of fovea-video
+ * (video/still.h) animated WebP and GIF (the first frame), BMP, TIFF (the first page), AVIF and HEIC. The format is
+ * detected from the bytes. The orientation of EXIF is applied (image/size.h), and transparent pixels are put on white, as
+ * in transformers. For any thread. */
 #include <stddef.h>
 #include <stdint.h>
 
-#include "common/image_size.h"
+#include "image/size.h"
 #include "model/config.h"
 
 typedef struct fv_image {
@@ -23,7 +24,8 @@ typedef struct fv_image {
 /* Decodes n bytes. Size, sides and pixels are checked against `lim` (NULL = default) from the
  * header, before memory is taken for pixels. FV_EINVAL: over a limit; FV_EDATA: corrupt or
  * truncated (a truncated file is refused, not filled with grey), or of other sides than its header
- * says; FV_EUNSUPPORTED: not one of the formats. *out owns its pixels. */
+ * says; FV_EUNSUPPORTED: not one of the formats, or fovea-video is not beside this program and the format needs it.
+ * *out owns its pixels. */
 fv_status fv_image_decode(const void *bytes, size_t n, const fv_image_limits *lim, fv_image *out);
 void fv_image_free(fv_image *img);
 

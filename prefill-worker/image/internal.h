@@ -4,7 +4,7 @@
 /* Shared by the files of this folder only. */
 #include "prefill-worker/image/image.h"
 
-/* FV_EDATA if a decoder finds other sides than the header that was checked against the limits. */
+/* FV_EDATA if a decoder finds other sides, as stored, than the header that was checked against the limits. */
 fv_status fv_image_size_agrees(const fv_image_size *said, int64_t w, int64_t h);
 
 /* Allocates w x h pixels, owned by *out, contents undefined; FV_ENOMEM. With alpha there is room for
@@ -27,6 +27,10 @@ fv_status fv_image_decode_webp(const uint8_t *bytes, size_t n, const fv_image_si
  * may have. */
 enum { FV_JPEG_SCANS_MAX = 100 };
 fv_status fv_image_check_scans(const uint8_t *bytes, size_t n, int64_t pixels);
+
+/* Turns an image that is stored with this orientation of EXIF, as Pillow's exif_transpose does. Takes *stored, also on
+ * failure. Gives *out. */
+fv_status fv_image_turn(fv_image *stored, int32_t orientation, fv_image *out);
 
 typedef struct fv_image_rect {
     int32_t x, y, w, h;

@@ -11,7 +11,8 @@
  *
  * The file is read up to its last row. libpng would go on and inflate whatever follows in the IDAT
  * chunks, which may be a thousand times as long as the file; on_read ends that. Data after the
- * pixels are neither needed nor checked, so a file without its end is accepted.
+ * pixels are neither needed nor checked, so a file without its end is accepted. A wrong checksum ahead of them is an
+ * error in every chunk, as in Pillow: libpng would drop a damaged tRNS and give other pixels.
  *
  * libpng reports errors by a callback that must not return; it jumps back to read_rows, which
  * keeps no state of its own. For any thread. */
@@ -124,8 +125,10 @@ static size_t data_max(const struct reader *r) {
 
 static void read_header(struct reader *r, const fv_image_size *said) {
     png_set_read_fn(r->png, r, on_read);
-    png_set_user_limits(r->png, (png_uint_32)said->w, (png_uint_32)said->h);
+    const png_uint_32 side = (png_uint_32)(said->w > said->h ? said->w : said->h);
+    png_set_user_limits(r->png, side, side);
     png_set_keep_unknown_chunks(r->png, PNG_HANDLE_CHUNK_NEVER, NULL, -1);
+    png_set_crc_action(r->png, PNG_CRC_ERROR_QUIT, PNG_CRC_ERROR_QUIT);
     png_read_info(r->png, r->info);
     r->data_left = data_max(r);
     r->type = png_get_color_type(r->png, r->info);

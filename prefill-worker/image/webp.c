@@ -1,5 +1,5 @@
-/* Decodes WebP, lossy and lossless, to RGB with libwebp. Refuses animations, which are not one image. For
- * any thread. */
+/* Decodes WebP, lossy and lossless, to RGB with libwebp. Animations are decoded in a sandbox (video/still.h).
+ * For any thread. */
 #include "prefill-worker/image/internal.h"
 
 #include <webp/decode.h>
@@ -23,8 +23,6 @@ fv_status fv_image_decode_webp(const uint8_t *bytes, size_t n, const fv_image_si
         return FV_FAIL(FV_EUNSUPPORTED, "libwebp is not the version that this was built with");
     VP8StatusCode code = WebPGetFeatures(bytes, n, &cfg.input);
     if (code != VP8_STATUS_OK) return fail(code);
-    if (cfg.input.has_animation)
-        return FV_FAIL(FV_EUNSUPPORTED, "the WebP is an animation; send one of its frames");
     FV_TRY(fv_image_size_agrees(said, cfg.input.width, cfg.input.height));
 
     const bool alpha = cfg.input.has_alpha;

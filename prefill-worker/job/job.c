@@ -44,6 +44,23 @@ static fv_status check_pack(const fv_prefill_job *j, int32_t n) {
                    j->policy.stage[FV_STAGE_PACK].method->name, n, most);
 }
 
+/* Puts the texts that belong ahead of images there; templates may have moved the images of a turn. */
+static fv_status put_ahead(fv_prefill_job *j, fv_chat_text *text) {
+    const fv_prompt_form *f = &j->form;
+    const char **ahead;
+    int32_t n = 0;
+    for (int32_t i = 0; i < f->n_turn; i++) n += fv_chat_turn_images(&f->turn[i]);
+    FV_TRY(FV_ARENA_NEW(&j->arena, n, ahead));
+    n = 0;
+    for (int32_t i = 0; i < f->n_turn; i++) {
+        const fv_chat_turn *t = &f->turn[i];
+        if (t->n_part == 0) n += t->n_image;
+        for (int32_t k = 0; k < t->n_part; k++)
+            if (!t->part[k].text && !t->part[k].video) ahead[n++] = t->part[k].ahead;
+    }
+    return fv_prompt_put_ahead(config(j), ahead, n, text);
+}
+
 static fv_status make_chat(fv_prefill_job *j) {
     const fv_engine *e = j->engine;
     const fv_prompt_form *f = &j->form;
@@ -52,6 +69,7 @@ static fv_status make_chat(fv_prefill_job *j) {
     FV_TRY(fv_engine_chat(e, f->chat_template, &chat));
     fv_status st = fv_chat_check_question(f->turn, f->n_turn);
     if (st == FV_OK) st = fv_chat_render(chat, f->turn, f->n_turn, &f->options, j->until_s, &text);
+    if (st == FV_OK) st = put_ahead(j, &text);
     if (st == FV_OK)
         st = fv_prompt_make_chat(e->tok, config(j), &text, j->n_item, j->layout, context_of(j),
                                  &j->prompt);

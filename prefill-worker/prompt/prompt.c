@@ -238,6 +238,57 @@ fv_status fv_prompt_truncate(fv_prompt *p, const fv_tokenizer *tok, bool keep_fi
     return FV_OK;
 }
 
+static size_t bytes_ahead(const char *const *ahead, int32_t n) {
+    size_t bytes = 0;
+    for (int32_t i = 0; i < n; i++) bytes += ahead[i] ? strlen(ahead[i]) : 0;
+    return bytes;
+}
+
+/* Adds bytes [from, to) of a text. */
+static void copy_bytes(const fv_chat_text *text, size_t from, size_t to, text_bytes *b) {
+    memcpy(b->text + b->n, text->text + from, to - from);
+    memcpy(b->user + b->n, text->user + from, to - from);
+    b->n += to - from;
+}
+
+static void copy_user(const char *text, text_bytes *b) {
+    const size_t n = strlen(text);
+    memcpy(b->text + b->n, text, n);
+    memset(b->user + b->n, 1, n);
+    b->n += n;
+}
+
+fv_status fv_prompt_put_ahead(const fv_model_config *cfg, const char *const *ahead, int32_t n,
+                              fv_chat_text *text) {
+    const char *word = fv_layout_image_token(cfg->layout.family);
+    const size_t more = bytes_ahead(ahead, n);
+    if (more == 0) return FV_OK;
+    text_bytes b = {.text = malloc(text->n + more + 1), .user = malloc(text->n + more + 1)};
+    if (!b.text || !b.user) {
+        free(b.text);
+        free(b.user);
+        return FV_FAIL(FV_ENOMEM, "out of memory for a prompt");
+    }
+    size_t copied = 0;
+    int32_t image = 0;
+    for (const char *at = text->text; image < n && (at = strstr(at, word)); at += strlen(word)) {
+        const size_t here = (size_t)(at - text->text);
+        if (text->user[here]) continue;
+        copy_bytes(text, copied, here, &b);
+        copied = here;
+        if (ahead[image]) copy_user(ahead[image], &b);
+        image++;
+    }
+    copy_bytes(text, copied, text->n, &b);
+    b.text[b.n] = '\0';
+    free(text->text);
+    free(text->user);
+    text->text = b.text;
+    text->user = b.user;
+    text->n = b.n;
+    return FV_OK;
+}
+
 fv_status fv_prompt_append(fv_prompt *p, const int32_t *ids, int32_t n) {
     FV_TRY(grow(p, n));
     for (int32_t i = 0; i < n; i++) FV_TRY(add(p, ids[i], 1, FV_SEG_TEXT));

@@ -33,6 +33,11 @@ fv_status fv_prompt_make_chat(const fv_tokenizer *tok, const fv_model_config *cf
                               const fv_chat_text *text, int32_t n_image, const fv_layout *layout,
                               int32_t context, fv_prompt *out);
 
+/* Inserts the text ahead[i] directly ahead of image i of the rendered chat; NULL or "": nothing. It counts as written by
+ * a user. */
+fv_status fv_prompt_put_ahead(const fv_model_config *cfg, const char *const *ahead, int32_t n,
+                              fv_chat_text *text);
+
 /* The same for a prompt that is ids[n] already, to which nothing is added. FV_EINVAL also for an id that
  * the text model does not have. */
 fv_status fv_prompt_of_ids(const fv_tokenizer *tok, const fv_model_config *cfg, const int32_t *ids,

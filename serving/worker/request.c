@@ -77,7 +77,9 @@ static fv_status read_turn(const Fovea__Inference__V1__Turn *m, size_t number, f
     for (size_t i = 0; i < m->n_parts; i++) {
         switch (m->parts[i]->kind_case) {
         case FOVEA__INFERENCE__V1__PART__KIND_TEXT: part[i].text = m->parts[i]->text; break;
-        case FOVEA__INFERENCE__V1__PART__KIND_IMAGE: part[i] = (fv_chat_part){0}; break;
+        case FOVEA__INFERENCE__V1__PART__KIND_IMAGE:
+            part[i] = (fv_chat_part){.ahead = m->parts[i]->image->ahead};
+            break;
         case FOVEA__INFERENCE__V1__PART__KIND_VIDEO: part[i] = (fv_chat_part){.video = true}; break;
         default:
             return FV_FAIL(FV_EINVAL, "part %zu of turn %zu is neither text, image nor video", i,

@@ -84,6 +84,25 @@ static void as_video(const char *clip, bool demo, char *args, size_t cap) {
              demo ? " --image " FOVEA_TEST_DATA "/golden/demo.png" : "");
 }
 
+/* Writes a template that has the parts of a turn in their order, or the images first, as LLaVA's has them. */
+static void write_template(const char *name, bool images_first) {
+    static const char loop[] = "{% for c in m['content'] if c['type'] == '";
+    char path[512], text[1024];
+    snprintf(path, sizeof path, "%s/%s.jinja", f.dir, name);
+    if (images_first)
+        snprintf(
+            text, sizeof text,
+            "{%% for m in messages %%}%simage' %%}{{ '<image>\n' }}{%% endfor %%}%stext' %%}{{ "
+            "c['text'] }}{%% endfor %%}{%% endfor %%}",
+            loop, loop);
+    else
+        snprintf(
+            text, sizeof text,
+            "{%% for m in messages %%}{%% for c in m['content'] %%}{{ '<image>\n' if c['type'] == "
+            "'image' else c['text'] }}{%% endfor %%}{%% endfor %%}");
+    cr_assert_eq(fv_file_write(path, text, strlen(text)), FV_OK);
+}
+
 Test(video, frames_are_images_after_their_times_or_one_video_of_a_model_that_reads_videos,
      .fini = end, .timeout = 300) {
     char command[2048], where[512], images[4096], video[4096];
@@ -98,6 +117,8 @@ Test(video, frames_are_images_after_their_times_or_one_video_of_a_model_that_rea
     as_images(command, true, images, sizeof images);
     as_video(command, true, video, sizeof video);
     snprintf(where, sizeof where, "--checkpoint %s/next", f.dir);
+    write_template("order", false);
+    snprintf(where + strlen(where), sizeof where - strlen(where), " --chat %s/order.jinja", f.dir);
     json_t *a = answer_ask(where, video), *b = answer_ask(where, images);
     cr_assert_eq(json_integer_value(json_object_get(answer_report(a, "tokens"), "images")), 4);
     answer_assert_same(a, b, false, "a video and its frames as images");
@@ -115,8 +136,7 @@ Test(video, frames_are_images_after_their_times_or_one_video_of_a_model_that_rea
     run(images);
     fleet_start(&f, "--threads 1 --http 127.0.0.1:0");
     snprintf(where, sizeof where, "--checkpoint %s/ck", f.dir);
-    as_images(command, false, images, sizeof images);
-    ask_gateway(where, command, images);
+    ask_gateway(where, command, video);
     fleet_stop(&f);
 }
 
@@ -135,6 +155,31 @@ Test(video, times_of_frames_reach_a_model_that_is_told_them, .fini = end, .timeo
     answer_assert_one_process(f.dir, f.address, video);
     as_video(clip, false, video, sizeof video);
     ask_gateway(where, clip, video);
+    fleet_stop(&f);
+}
+
+Test(video, frames_stand_beside_their_times_with_a_template_that_puts_images_first, .fini = end,
+     .timeout = 300) {
+    char where[512], clip[512], args[4096], with[4608];
+    fleet_open(&f, "video-order");
+    snprintf(body, sizeof body,
+             FOVEA_BIN "/fovea synth --shape tiny --family llava --out %s/ck && " FOVEA_BIN
+                       "/../tests/make_clip %s/a.mp4",
+             f.dir, f.dir);
+    run(body);
+    write_template("order", false);
+    write_template("first", true);
+    snprintf(where, sizeof where, "--checkpoint %s/ck", f.dir);
+    snprintf(clip, sizeof clip, "%s/a.mp4", f.dir);
+    as_images(clip, false, args, sizeof args);
+    snprintf(with, sizeof with, "--chat %s/order.jinja %s", f.dir, args);
+    json_t *images = answer_ask(where, with);
+    as_video(clip, false, args, sizeof args);
+    snprintf(with, sizeof with, "--chat %s/first.jinja %s", f.dir, args);
+    json_t *first = answer_ask(where, with);
+    answer_assert_same(images, first, false, "images first");
+    fleet_start(&f, "--threads 1");
+    answer_assert_one_process(f.dir, f.address, with);
     fleet_stop(&f);
 }
 

@@ -1,5 +1,5 @@
 /* Limits the process, and its system calls to a list with seccomp: any other call kills the process, so an
- * exploit of libav gains nothing. Memory is never made executable. */
+ * exploit of a decoder gains nothing. Memory is never made executable. */
 #include "video/helper/sandbox.h"
 
 #include <errno.h>
@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 static fv_status refused(const char *what, int e) {
-    return FV_FAIL(FV_EDEVICE, "cannot decode videos here: %s: %s", what, strerror(e));
+    return FV_FAIL(FV_EDEVICE, "cannot decode videos and images here: %s: %s", what, strerror(e));
 }
 
 static fv_status limit(int resource, int64_t value, int64_t hard) {

@@ -135,6 +135,13 @@ Test(router_admit, the_text_of_all_turns_counts) {
     refused(FV_EINVAL, "the text has 15 bytes");
     limits.bytes_text = 15;
     admitted();
+    next.ahead = (char *)"<1>";
+    refused(FV_EINVAL, "the text has 18 bytes");
+    char longer[66];
+    memset(longer, 'x', 65);
+    longer[65] = 0;
+    next.ahead = longer;
+    refused(FV_EINVAL, "part 1 of turn 1: ahead has more than 64 bytes");
     picture.kind_case = FOVEA__INFERENCE__V1__PART__KIND__NOT_SET;
     refused(FV_EINVAL, "part 1 of turn 1 is neither text, image nor video");
 }

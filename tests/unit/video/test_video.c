@@ -368,7 +368,7 @@ Test(video, a_helper_that_is_missing_or_ends_is_a_sentence) {
     const char *file = clip("a.mp4", "");
     fv_video_options opt = options(TAKEN);
     opt.helper = "/nonexistent/fovea-video";
-    refused(file, &opt, FV_ENOTFOUND, "belongs beside fovea");
+    refused(file, &opt, FV_EUNSUPPORTED, "CMake target fovea-video");
     opt.helper = "/bin/false";
     refused(file, &opt, FV_EIO, "ended with status 1");
 }

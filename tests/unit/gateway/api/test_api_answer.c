@@ -253,6 +253,7 @@ Test(api_answer, failures_have_a_status_a_type_and_perhaps_a_field) {
     cr_assert_eq(fv_api_http_status(FV_EBUSY), 429);
     cr_assert_eq(fv_api_http_status(FV_EDENIED), 403);
     cr_assert_eq(fv_api_http_status(FV_EIO), 503);
+    cr_assert_eq(fv_api_http_status(FV_EUNSUPPORTED), 501);
     cr_assert_eq(fv_api_http_status(FV_ENOTFOUND), 404);
     cr_assert_eq(fv_api_http_status(FV_EFATAL), 500);
     is(fv_api_error(FV_EINVAL, "min_p is 2; it must be 0..1", ""),

@@ -443,13 +443,13 @@ Test(api_request, frames_take_the_place_of_their_video) {
     cr_assert_eq(put(first, 2, false), FV_OK);
     cr_assert(q.n_video == 0 && q.message.n_images == 4);
     const Fovea__Inference__V1__Turn *turn = q.message.prompt->chat->turns[0];
-    static const char *const texts[] = {"<1>", NULL, "<2>", NULL, NULL, "<3>", NULL, "x"};
-    cr_assert_eq(turn->n_parts, 8);
-    for (int i = 0; i < 8; i++) {
-        cr_assert_eq(turn->parts[i]->kind_case, texts[i] ? FOVEA__INFERENCE__V1__PART__KIND_TEXT
-                                                         : FOVEA__INFERENCE__V1__PART__KIND_IMAGE);
-        if (texts[i]) cr_assert_str_eq(turn->parts[i]->text, texts[i]);
+    static const char *const ahead[] = {"<1>", "<2>", "", "<3>"};
+    cr_assert_eq(turn->n_parts, 5);
+    for (int i = 0; i < 4; i++) {
+        cr_assert_eq(turn->parts[i]->kind_case, FOVEA__INFERENCE__V1__PART__KIND_IMAGE);
+        cr_assert_str_eq(turn->parts[i]->image->ahead, ahead[i]);
     }
+    cr_assert_str_eq(turn->parts[4]->text, "x");
     static const char order[] = "ab\x89"
                                 "c";
     for (int i = 0; i < 4; i++) cr_assert_eq(*q.message.images[i]->data.data, (uint8_t)order[i]);

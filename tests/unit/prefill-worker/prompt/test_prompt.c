@@ -85,11 +85,11 @@ Test(prompt, what_a_user_spells_is_no_image) {
 Test(prompt, text_is_cut_off_the_front_and_an_image_never) {
     static const char text[] = "one two three four.<start_of_image> five six";
     fv_prompt whole, p;
-    ok(fv_prompt_make(tok, &cfg, text, 1, &layout, 4096, &whole));
+    ok(fv_prompt_make(tok, &cfg, text, true, 1, &layout, 4096, &whole));
     const int32_t first = whole.span[0].first;
     cr_assert_gt(first, 4);
     for (int32_t most = whole.n; most > whole.n - first; most--) {
-        ok(fv_prompt_make(tok, &cfg, text, 1, &layout, 4096, &p));
+        ok(fv_prompt_make(tok, &cfg, text, true, 1, &layout, 4096, &p));
         const int32_t cut = whole.n - most;
         if (fv_prompt_truncate(&p, tok, true, most) != FV_OK) {
             cr_assert(strstr(fv_last_error(), "never cut"), "%s", fv_last_error());
@@ -108,12 +108,45 @@ Test(prompt, text_is_cut_off_the_front_and_an_image_never) {
                          i >= p.span[0].first && i < p.span[0].first + N_TOKEN);
         fv_prompt_free(&p);
     }
-    ok(fv_prompt_make(tok, &cfg, text, 1, &layout, 4096, &p));
+    ok(fv_prompt_make(tok, &cfg, text, true, 1, &layout, 4096, &p));
     cr_assert_eq(fv_prompt_truncate(&p, tok, true, N_TOKEN), FV_EINVAL);
     fv_prompt_free(&p);
     fv_prompt_free(&whole);
-    ok(fv_prompt_make(tok, &cfg, "one two three", 0, NULL, 4096, &p));
+    ok(fv_prompt_make(tok, &cfg, "one two three", true, 0, NULL, 4096, &p));
     ok(fv_prompt_truncate(&p, tok, false, 1));
     cr_assert_eq(p.n, 1);
     fv_prompt_free(&p);
+}
+
+static fv_chat_text rendered(const char *text, size_t user_from) {
+    const size_t n = strlen(text);
+    fv_chat_text chat = {.text = strdup(text), .n = n, .user = calloc(n + 1, 1)};
+    cr_assert(chat.text && chat.user);
+    memset(chat.user + user_from, 1, n - user_from);
+    return chat;
+}
+
+Test(prompt, a_text_ahead_of_an_image_stands_there_wherever_the_template_put_it) {
+    static const char moved[] = "USER: <start_of_image><start_of_image>\n";
+    const char *const ahead[] = {"<0.5 seconds>", NULL, "<2 seconds>"};
+    fv_chat_text chat = rendered("USER: <start_of_image><start_of_image>\nWhat <start_of_image>?",
+                                 sizeof moved - 1);
+    ok(fv_prompt_put_ahead(&cfg, ahead, 3, &chat));
+    cr_assert_str_eq(chat.text,
+                     "USER: <0.5 seconds><start_of_image><start_of_image>\nWhat <start_of_image>?");
+    cr_assert_eq(chat.n, strlen(chat.text));
+    for (size_t i = 0; i < chat.n; i++)
+        cr_assert_eq(chat.user[i], (i >= 6 && i < 19) || i >= sizeof moved - 1 + 13, "%zu", i);
+    free(chat.text);
+    free(chat.user);
+}
+
+Test(prompt, without_texts_ahead_nothing_changes) {
+    const char *const ahead[] = {NULL, ""};
+    fv_chat_text chat = rendered("<start_of_image>", 16);
+    ok(fv_prompt_put_ahead(&cfg, ahead, 2, &chat));
+    ok(fv_prompt_put_ahead(&cfg, NULL, 0, &chat));
+    cr_assert_str_eq(chat.text, "<start_of_image>");
+    free(chat.text);
+    free(chat.user);
 }
