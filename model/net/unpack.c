@@ -19,7 +19,7 @@ typedef struct block_bytes {
  * their own. */
 static bool is_nested(const fv_kv_packed *p) { return fv_kv_packed_format_of(p)->nested; }
 
-/* Bytes of all layers that share the keys or directions of `source_layer`, for v rows; of latents
+/* Bytes of all layers that share the keys or directions of `source_layer`, for v rows; of nested
  * for their valid rows. */
 static block_bytes bytes_for(const fv_kv *kv, int32_t source_layer, int32_t v) {
     block_bytes b = {0, 0, 0};
