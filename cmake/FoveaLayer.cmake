@@ -67,7 +67,7 @@ function(fovea_isas file out)
 endfunction()
 
 # AddressSanitizer's preset compiles with -O0, in half the time, but for the layers that compute.
-set(layers_that_compute "^(common|handoff|packed|kernels|kernels/cpu|factor|model/net|prefill-worker/.*|text/?.*)$")
+set(layers_that_compute "^(common|handoff|packed|kernels|kernels/cpu|factor|kv|model/net|prefill-worker/.*|text/?.*)$")
 
 function(fovea_layer)
   cmake_parse_arguments(A "" "" "DEPENDS;FOLDERS;LIBS" ${ARGN})

@@ -3,10 +3,10 @@
 
 /* ENGINE: a checkpoint ready to run: weights, tokenizer, backend, decoder and, if asked for, the
  * vision tower. Every program that computes opens one first. One thread at a time. */
+#include "kv/kv.h"
 #include "model/checkpoint.h"
 #include "model/latent/device.h"
 #include "model/net/decoder.h"
-#include "model/net/kv.h"
 #include "model/net/vision.h"
 #include "text/chat.h"
 #include "text/generation.h"

@@ -35,7 +35,7 @@
 enum { FV_PACKED_ALIGN = 64, FV_PACKED_TILE = 16 };
 
 /* The most bytes that a store takes for a packed block, and for a set of rows, besides their arrays; for
- * bounds computed without a store (model/net/kv_packed.c checks them). */
+ * bounds computed without a store (kv/packed.c checks them). */
 enum { FV_PACKED_BLOCK_FIXED = 640, FV_PACKED_SET_FIXED = 256 };
 
 typedef enum fv_packed_kind { FV_PACKED_K = 0, FV_PACKED_V } fv_packed_kind;

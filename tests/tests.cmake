@@ -7,10 +7,10 @@
 # their programs: code that reads what others send, that owns connections, threads and memory, and both workers as
 # programs. The numerics have no pointers that a stranger moves, and their tests take minutes there: `./dev test
 # --long` runs them under the sanitizers too.
-set(smoke_tests "^(race|fuzz)/|^unit/(auth|common|decode-worker|gateway|handoff|model|out_of_memory|router|rpc|serving|telemetry|text|transport|video)/\
+set(smoke_tests "^(race|fuzz)/|^unit/(auth|common|decode-worker|gateway|handoff|kv|model|out_of_memory|router|rpc|serving|telemetry|text|transport|video)/\
 |^e2e/(callers|decode_worker|health|prefill_refusals|prefill_worker|up)$") # e2e: the program e2e_smoke
 set(slow_when_sanitized
-    "^unit/decode-worker/(receive/handoff|receive/unpack|evict/.*|conversations/recompress)$|^unit/model/(net|synth)/|^unit/text/tokenizer$")
+    "^unit/decode-worker/(receive/handoff|receive/unpack|evict/.*|conversations/recompress)$|^unit/(kv|model/net|model/synth)/|^unit/text/tokenizer$")
 if(FOVEA_SANITIZE)
   add_custom_target(smoke)
   if(FOVEA_SANITIZE MATCHES thread) # for both workers the whole product would be compiled once more

@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "bench/gpu/rig.h"
+#include "kv/kv.h"
 #include "model/net/decoder.h"
-#include "model/net/kv.h"
 #include "model/net/step.h"
 #include "model/net/vision.h"
 #include "prefill-worker/prefill/prefill.h"

@@ -20,7 +20,7 @@
  *
  * One thread, that of the KV pool, owns a table. */
 #include "decode-worker/evict/evict.h"
-#include "model/net/kv.h"
+#include "kv/kv.h"
 #include "model/net/text_codes.h"
 
 typedef struct fv_conversation {

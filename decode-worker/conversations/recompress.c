@@ -7,6 +7,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "factor/factor_part.h"
+#include "model/net/rope.h"
 #include "model/net/row_matrix.h"
 
 /* A layer that owns its text keys, and those that borrow them. */
@@ -19,7 +20,7 @@ typedef struct block {
 } block;
 
 static block block_of(const fv_text_keys *keys, fv_kv *kv, int32_t source_layer) {
-    block b = {keys, kv, source_layer, fv_kv_packed_text(kv, source_layer), 0, 0, 0};
+    block b = {keys, kv, source_layer, fv_kv_packed_of(kv, source_layer, FV_SEG_TEXT), 0, 0, 0};
     b.n_old = b.old ? b.old->rows.n : 0;
     b.n_wait = fv_kv_len(kv, source_layer, 0, FV_SEG_TEXT);
     b.n = b.n_old + b.n_wait;
@@ -39,7 +40,7 @@ static int32_t next_layer(const block *b, int32_t l) {
 /* Whether all heads and layers of the block hold the same rows, as a packed row spans them all. */
 static bool same_rows(const block *b) {
     for (int32_t l = b->source_layer; l >= 0; l = next_layer(b, l)) {
-        const fv_kv_packed *p = fv_kv_packed_text(b->kv, l);
+        const fv_kv_packed *p = fv_kv_packed_of(b->kv, l, FV_SEG_TEXT);
         if ((p ? p->rows.n : 0) != b->n_old) return false;
         for (int32_t g = 0; g < fv_kv_get_shape(b->kv)->n_kv; g++)
             if (fv_kv_len(b->kv, l, g, FV_SEG_TEXT) != b->n_wait ||
@@ -149,7 +150,7 @@ static fv_status energy_for(const block *b, fv_matrices *in, const fv_tensor *m,
 static fv_status copy_values(const block *b, int32_t layer, const fv_packed_shape *shape,
                              fv_arena *scratch, void **out) {
     fv_device *dev = fv_kv_get_device(b->kv);
-    const fv_kv_packed *old = fv_kv_packed_text(b->kv, layer);
+    const fv_kv_packed *old = fv_kv_packed_of(b->kv, layer, FV_SEG_TEXT);
     size_t row = (size_t)shape->d_head * fv_dtype_bytes(shape->dtype);
     FV_TRY(fv_arena_alloc(scratch, fv_packed_bytes(shape), out));
     char *to = (char *)*out + fv_packed_layout_of(shape).rows;
@@ -216,7 +217,7 @@ static bool is_smaller(const block *b, const made *x, uint64_t *saved) {
 static bool fits(const block *b, const made *x, uint64_t saved) {
     uint64_t need = 0;
     for (int32_t l = b->source_layer; l >= 0; l = next_layer(b, l)) {
-        const fv_kv_packed *p = fv_kv_packed_text(b->kv, l);
+        const fv_kv_packed *p = fv_kv_packed_of(b->kv, l, FV_SEG_TEXT);
         need += fv_kv_packed_cost(b->kv, &x->form, l == b->source_layer);
         saved += p ? p->charged : 0;
     }

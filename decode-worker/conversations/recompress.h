@@ -36,8 +36,8 @@
  * Visual tokens stay as they are: a kept conversation gets no new images.
  *
  * The computing thread. */
+#include "kv/packed.h"
 #include "model/net/decoder.h"
-#include "model/net/kv_packed.h"
 #include "model/net/text_codes.h"
 #include "policy/plan/packed_shape.h"
 

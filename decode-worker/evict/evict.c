@@ -4,7 +4,7 @@
 
 #include <assert.h>
 
-#include "model/net/kv_packed.h"
+#include "kv/packed.h"
 #include "policy/stage_rows.h"
 
 static const fv_evict_method *const methods[] = {
@@ -31,7 +31,7 @@ fv_status fv_evict_step(fv_evict *e, fv_kv *kv, int32_t n_token) {
 
 /* Number of a head's ranked or packed rows that were evicted. */
 static int32_t gone(const fv_kv *kv, int32_t layer, int32_t head) {
-    const fv_kv_packed *packed = fv_kv_packed_at(kv, layer);
+    const fv_kv_packed *packed = fv_kv_packed_of(kv, layer, FV_SEG_VISUAL);
     int32_t was = fv_kv_ranked(kv, layer, head);
     if (packed) return packed->n_first - packed->n_alive;
     return was > 0 ? was - fv_kv_len(kv, layer, head, FV_SEG_VISUAL) : 0;

@@ -11,7 +11,7 @@
  * layers. A conversation that is sent again as a whole is a new prompt, and begins at 1.
  *
  * For the computing thread. */
-#include "model/net/kv.h"
+#include "kv/kv.h"
 #include "policy/plan/decode.h"
 
 typedef struct fv_evict fv_evict;

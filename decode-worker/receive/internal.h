@@ -4,7 +4,7 @@
 /* The state of a hand-off that is being received, only for receive.c (grants, the sink), bounds.c (its
  * limits), stream.c (the order of its sections), prompt.c, rows.c and packed.c (their contents). */
 #include "decode-worker/receive/receive.h"
-#include "model/net/kv_packed.h"
+#include "kv/packed.h"
 #include "policy/plan/packed_shape.h"
 
 /* The section that must come next. */

@@ -142,7 +142,7 @@ fv_status fv_import_take_rows(fv_import *l, const fv_section *s) {
                              "a head of layers %d to %d has %u tokens, more than the prompt",
                              s->layer0, s->layer1 - 1, first[i]);
         l->n_rows += first[i];
-        if (visual && first[i] && fv_kv_packed_at(l->got.kv, layer))
+        if (visual && first[i] && fv_kv_packed_of(l->got.kv, layer, FV_SEG_VISUAL))
             return FV_REFUSE(MALFORMED,
                              "a layer of %d to %d is compressed but also has raw visual tokens",
                              s->layer0, s->layer1 - 1);
@@ -179,7 +179,8 @@ static fv_status allocate_seen(fv_import *l) {
 
 /* Checks that raw text tokens come after those in blocks; in a quantized layer the first comes before. */
 static fv_status check_beside_blocks(const fv_import *l, const int32_t *pos, int32_t n) {
-    const fv_kv_packed *p = l->seg == FV_SEG_TEXT ? fv_kv_packed_text(l->got.kv, l->layer) : NULL;
+    const fv_kv_packed *p =
+        l->seg == FV_SEG_TEXT ? fv_kv_packed_of(l->got.kv, l->layer, FV_SEG_TEXT) : NULL;
     int32_t before = p && l->got.plan.text.bits ? FV_TEXT_SINK : 0;
     bool good = true;
     if (!p) return FV_OK;

@@ -153,7 +153,8 @@ static fv_status on_begin(void *user, const fv_section *s) {
     }
     if (l->due == FV_DUE_ROWS && s->type == FV_SECTION_LEAD &&
         fv_kv_source_layer(l->got.kv, l->layer) == l->layer && !l->ranked &&
-        !fv_kv_packed_at(l->got.kv, l->layer) && !fv_kv_packed_text(l->got.kv, l->layer))
+        !fv_kv_packed_of(l->got.kv, l->layer, FV_SEG_VISUAL) &&
+        !fv_kv_packed_of(l->got.kv, l->layer, FV_SEG_TEXT))
         l->due = FV_DUE_LEAD;
     if (l->due == FV_DUE_ROWS && s->type == FV_SECTION_PACKED) FV_TRY(fv_import_begin_packed(l, s));
     if (s->type != type_due[l->due]) {

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/net/kv_packed.h"
+#include "kv/packed.h"
 
 static fv_status open_sequence(const fv_beginning *a, fv_answer *x, const int32_t *ids, int32_t n,
                                int32_t n_prompt) {
@@ -97,7 +97,8 @@ static fv_status check_tenant(const fv_answer *x) {
 
 static bool is_compressed(const fv_kv *kv) {
     for (int32_t l = 0; l < fv_kv_get_shape(kv)->n_layer; l++)
-        if (fv_kv_packed_at(kv, l) || fv_kv_packed_text(kv, l)) return true;
+        if (fv_kv_packed_of(kv, l, FV_SEG_VISUAL) || fv_kv_packed_of(kv, l, FV_SEG_TEXT))
+            return true;
     return false;
 }
 

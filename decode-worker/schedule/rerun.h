@@ -10,7 +10,7 @@
  *
  * The row must be text and raw. For the thread that owns the store. */
 #include "common/arena.h"
-#include "model/net/kv.h"
+#include "kv/kv.h"
 
 typedef struct fv_rerun {
     int32_t pos;    /* the row's position in the prompt */

@@ -10,7 +10,7 @@
 #include "common/log.h"
 #include "decode-worker/schedule/begin.h"
 #include "decode-worker/schedule/shares.h"
-#include "model/net/kv_packed.h"
+#include "kv/packed.h"
 
 struct fv_scheduler {
     const fv_engine *engine;

@@ -14,9 +14,9 @@ static int32_t share_of(double share, int32_t n) { return (int32_t)floor(share *
 /* Drops rows of a group of latents; called for all its layers, acts at its source layer. */
 static fv_status anneal_group(fv_kv *kv, int32_t layer, double share) {
     int32_t n[FV_MAX_LAYERS], n_layer = fv_kv_get_shape(kv)->n_layer;
-    if (fv_kv_packed_at(kv, layer)->source_layer != layer) return FV_OK;
+    if (fv_kv_packed_of(kv, layer, FV_SEG_VISUAL)->source_layer != layer) return FV_OK;
     for (int32_t l = layer; l < n_layer; l++) {
-        const fv_kv_packed *p = fv_kv_packed_at(kv, l);
+        const fv_kv_packed *p = fv_kv_packed_of(kv, l, FV_SEG_VISUAL);
         n[l] = p ? p->n_alive : 0;
         if (p && p->rank && share_of(share, p->n_first) < n[l]) n[l] = share_of(share, p->n_first);
     }
@@ -24,7 +24,7 @@ static fv_status anneal_group(fv_kv *kv, int32_t layer, double share) {
 }
 
 static fv_status anneal_packed(fv_kv *kv, int32_t layer, double share, fv_anneal_order order) {
-    const fv_kv_packed *p = fv_kv_packed_at(kv, layer);
+    const fv_kv_packed *p = fv_kv_packed_of(kv, layer, FV_SEG_VISUAL);
     bool nested = fv_kv_packed_format_of(p)->nested;
     bool by_importance = order == FV_ANNEAL_IMPORTANCE && p->observed;
     if (nested && by_importance) return anneal_group(kv, layer, share);
@@ -50,7 +50,7 @@ static fv_status anneal_raw(fv_kv *kv, int32_t layer, double share) {
 fv_status fv_anneal(fv_kv *kv, double share, fv_anneal_order order) {
     for (int32_t l = fv_kv_get_shape(kv)->n_layer - 1; l >= 0; l--) { /* source layers last */
         if (fv_kv_borrows(kv, l, FV_SEG_VISUAL)) continue; /* annealed with its source layer */
-        if (fv_kv_packed_at(kv, l))
+        if (fv_kv_packed_of(kv, l, FV_SEG_VISUAL))
             FV_TRY(anneal_packed(kv, l, share, order));
         else
             FV_TRY(anneal_raw(kv, l, share));

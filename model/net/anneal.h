@@ -6,7 +6,7 @@
  * numbers: the decode worker as the answer grows, the prefill worker when it resumes an answer.
  *
  * Runs on the thread that owns the store. */
-#include "model/net/kv.h"
+#include "kv/kv.h"
 
 /* Which rows are dropped first. */
 typedef enum fv_anneal_order {

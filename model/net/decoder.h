@@ -18,12 +18,12 @@
  * borrows use the queries and keys that the same rows had in the source layer, and compute values
  * only. A pass may carry sequences of different source layers.
  *
- * A layer whose store is packed (kv_packed.h) merges attention on its packed tokens with attention
+ * A layer whose store is packed (kv/packed.h) merges attention on its packed tokens with attention
  * on raw rows; such a layer can have no captures and no shares.
  *
  * One thread owns a decoder. */
+#include "kv/kv.h"
 #include "model/net/config.h"
-#include "model/net/kv.h"
 #include "model/net/weights.h"
 
 typedef struct fv_decoder fv_decoder; /* opaque; borrows backend, config and host weights */

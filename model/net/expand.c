@@ -46,7 +46,7 @@ static fv_status regroup(fv_kv *kv, fv_kv_packed *p, const fv_expand_rule *rule,
 fv_status fv_expand_regroup(fv_kv *kv) {
     const fv_expand_rule *rule = &fv_kv_get_sequence(kv)->expand;
     for (int32_t l = 0; rule->on && l < fv_kv_get_shape(kv)->n_layer; l++) {
-        fv_kv_packed *p = fv_kv_packed_at(kv, l);
+        fv_kv_packed *p = fv_kv_packed_of(kv, l, FV_SEG_VISUAL);
         if (!p || !p->stale || !p->importance) continue;
         int32_t *idx = malloc((size_t)p->rows.n * sizeof *idx);
         fv_status st =
@@ -64,7 +64,7 @@ fv_status fv_expand_end_turn(fv_kv *kv) {
     if (!rule->on) return FV_OK;
     FV_TRY(fv_kv_packed_turns(kv, &turn));
     for (int32_t l = 0; l < fv_kv_get_shape(kv)->n_layer; l++) {
-        fv_kv_packed *p = fv_kv_packed_at(kv, l);
+        fv_kv_packed *p = fv_kv_packed_of(kv, l, FV_SEG_VISUAL);
         if (!p || !p->importance || p->n_turn == 0) continue;
         float keep = p->observed ? (float)pow(rule->alpha, p->n_turn) : 0;
         for (int32_t j = 0; j < p->rows.n; j++)
@@ -78,7 +78,7 @@ fv_status fv_expand_end_turn(fv_kv *kv) {
 }
 
 static fv_status keep(fv_kv *kv, int32_t layer, int32_t n) {
-    const fv_kv_packed *p = fv_kv_packed_at(kv, layer);
+    const fv_kv_packed *p = fv_kv_packed_of(kv, layer, FV_SEG_VISUAL);
     int32_t *idx = malloc(((size_t)n + 1) * sizeof *idx);
     if (!idx) return FV_FAIL(FV_ENOMEM, "out of memory for %d compressed tokens", n);
     fv_status st = top_rows(p, n, idx);
@@ -90,7 +90,7 @@ static fv_status keep(fv_kv *kv, int32_t layer, int32_t n) {
 static fv_status keep_group(fv_kv *kv, int32_t layer, double share) {
     int32_t n[FV_MAX_LAYERS];
     for (int32_t l = layer; l < fv_kv_get_shape(kv)->n_layer; l++) {
-        const fv_kv_packed *p = fv_kv_packed_at(kv, l);
+        const fv_kv_packed *p = fv_kv_packed_of(kv, l, FV_SEG_VISUAL);
         n[l] = p ? p->n_alive : 0;
         if (p && share_up(share, p->n_first) < n[l]) n[l] = share_up(share, p->n_first);
     }
@@ -99,7 +99,7 @@ static fv_status keep_group(fv_kv *kv, int32_t layer, double share) {
 
 fv_status fv_expand_keep(fv_kv *kv, double share) {
     for (int32_t l = 0; l < fv_kv_get_shape(kv)->n_layer; l++) {
-        const fv_kv_packed *p = fv_kv_packed_at(kv, l);
+        const fv_kv_packed *p = fv_kv_packed_of(kv, l, FV_SEG_VISUAL);
         if (!p || p->source_layer != l || !p->importance || !p->observed) continue;
         int32_t n = share_up(share, p->n_first);
         if (fv_kv_packed_format_of(p)->nested)
@@ -130,7 +130,7 @@ static fv_status by_block(const fv_kv_packed *p, const int32_t *order, int32_t v
 }
 
 static fv_status least(fv_kv *kv, int32_t layer, int32_t v, fv_arena *arena) {
-    const fv_kv_packed *p = fv_kv_packed_at(kv, layer);
+    const fv_kv_packed *p = fv_kv_packed_of(kv, layer, FV_SEG_VISUAL);
     int32_t *order, *idx, *rank;
     float *score;
     FV_TRY(FV_ARENA_NEW(arena, p->rows.n, score));
@@ -142,7 +142,7 @@ static fv_status least(fv_kv *kv, int32_t layer, int32_t v, fv_arena *arena) {
     FV_TRY(by_block(p, order, v, arena, idx, rank));
     FV_TRY(fv_kv_packed_keep(kv, layer, idx, v));
     for (int32_t l = layer; v > 0 && l < fv_kv_get_shape(kv)->n_layer; l++) {
-        const fv_kv_packed *with = fv_kv_packed_at(kv, l);
+        const fv_kv_packed *with = fv_kv_packed_of(kv, l, FV_SEG_VISUAL);
         if (with && with->source_layer == layer) memcpy(with->rank, rank, (size_t)v * sizeof *rank);
     }
     return FV_OK;
@@ -150,7 +150,7 @@ static fv_status least(fv_kv *kv, int32_t layer, int32_t v, fv_arena *arena) {
 
 fv_status fv_expand_least(fv_kv *kv, int32_t layer, int32_t v) {
     fv_arena arena = {0};
-    const fv_kv_packed *p = fv_kv_packed_at(kv, layer);
+    const fv_kv_packed *p = fv_kv_packed_of(kv, layer, FV_SEG_VISUAL);
     assert(p->rank && p->observed);
     fv_status st = v < p->n_alive ? least(kv, layer, v, &arena) : FV_OK;
     fv_arena_fini(&arena);
@@ -161,13 +161,13 @@ fv_status fv_expand_least(fv_kv *kv, int32_t layer, int32_t v) {
 
 /* The packed rows of layer l if they use the coefficients of `layer`, or NULL. */
 static fv_kv_packed *member(const fv_kv *kv, int32_t layer, int32_t l) {
-    fv_kv_packed *p = fv_kv_packed_at(kv, l);
+    fv_kv_packed *p = fv_kv_packed_of(kv, l, FV_SEG_VISUAL);
     return p && p->source_layer == layer ? p : NULL;
 }
 
 /* score [n]: mean importance over the layers that hold a row; NaN, less than any, if none does. */
 static fv_status mean_scores(const fv_kv *kv, int32_t layer, fv_arena *arena, float *score) {
-    int32_t n = fv_kv_packed_at(kv, layer)->rows.n, *times;
+    int32_t n = fv_kv_packed_of(kv, layer, FV_SEG_VISUAL)->rows.n, *times;
     FV_TRY(FV_ARENA_NEW(arena, n, times));
     for (int32_t l = layer; l < fv_kv_get_shape(kv)->n_layer; l++) {
         const fv_kv_packed *p = member(kv, layer, l);
@@ -183,7 +183,7 @@ static fv_status mean_scores(const fv_kv *kv, int32_t layer, fv_arena *arena, fl
 /* idx: the rows to keep, those of the last layer first. */
 static fv_status nested_rows(const fv_kv *kv, int32_t layer, const int32_t *n, fv_arena *arena,
                              int32_t *idx) {
-    int32_t rows = fv_kv_packed_at(kv, layer)->rows.n, *order, kept = 0;
+    int32_t rows = fv_kv_packed_of(kv, layer, FV_SEG_VISUAL)->rows.n, *order, kept = 0;
     float *score;
     bool *taken;
     FV_TRY(FV_ARENA_NEW(arena, rows, score));
@@ -205,7 +205,7 @@ static fv_status nested_rows(const fv_kv *kv, int32_t layer, const int32_t *n, f
 
 static fv_status nest(fv_kv *kv, int32_t layer, const int32_t *n, fv_arena *arena) {
     int32_t *idx;
-    FV_TRY(FV_ARENA_NEW(arena, fv_kv_packed_at(kv, layer)->rows.n, idx));
+    FV_TRY(FV_ARENA_NEW(arena, fv_kv_packed_of(kv, layer, FV_SEG_VISUAL)->rows.n, idx));
     FV_TRY(nested_rows(kv, layer, n, arena, idx));
     FV_TRY(fv_kv_packed_nest(kv, layer, idx, n));
     for (int32_t l = layer; l < fv_kv_get_shape(kv)->n_layer; l++) {

@@ -17,7 +17,7 @@
  * whole batch, made once, after the prompt.)
  *
  * Runs on the thread that owns the store. */
-#include "model/net/kv_packed.h"
+#include "kv/packed.h"
 
 /* These functions do nothing if the store's rule is off (fv_kv_sequence). */
 

@@ -17,7 +17,8 @@ static int32_t most_rows(const fv_kv *kv, fv_kv_segment seg, int32_t l0, int32_t
 
 static fv_status observe_all(fv_kv *kv, int32_t l0, int32_t l1) {
     for (int32_t l = l0; l < l1; l++)
-        if (fv_kv_packed_at(kv, l)) FV_TRY(fv_kv_packed_observe(kv, fv_kv_packed_at(kv, l)));
+        if (fv_kv_packed_of(kv, l, FV_SEG_VISUAL))
+            FV_TRY(fv_kv_packed_observe(kv, fv_kv_packed_of(kv, l, FV_SEG_VISUAL)));
     return FV_OK;
 }
 
@@ -129,8 +130,7 @@ static fv_status attend(const fv_packed_forward *p, fv_backend *be, const fv_rop
         fv_kv *kv = pass->seq[b].kv;
         fv_kv_packed *packed = block_of(kv, l, seg, number);
         if (!ask(p, b, packed, form, &a->seqs[b], &p->seq[n])) continue;
-        FV_TRY(fv_kv_packed_angles(kv, packed, rope));
-        FV_TRY(fv_kv_packed_codes(packed, be));
+        FV_TRY(fv_kv_packed_ready(kv, packed, be, rope));
         p->owner[n++] = b;
     }
     if (n == 0) return FV_OK;
@@ -158,7 +158,9 @@ static int32_t most_blocks(const fv_forward_batch *pass, int32_t l) {
     int32_t most = 0;
     for (int32_t b = 0; b < pass->n_seq; b++) {
         int32_t n = 0;
-        for (const fv_kv_packed *p = fv_kv_packed_text(pass->seq[b].kv, l); p; p = p->next) n++;
+        for (const fv_kv_packed *p = fv_kv_packed_of(pass->seq[b].kv, l, FV_SEG_TEXT); p;
+             p = p->next)
+            n++;
         most = n > most ? n : most;
     }
     return most;

@@ -6,8 +6,8 @@
  * (kernels/ops.h). An uncompressed sequence keeps its bits, whatever else is in the batch. Inside
  * model/net only. */
 #include "common/arena.h"
+#include "kv/packed.h"
 #include "model/net/decoder.h"
-#include "model/net/kv_packed.h"
 #include "model/net/workspace.h"
 
 typedef struct fv_packed_forward {

@@ -1,5 +1,4 @@
-/* Rotary frequencies and angles on the host. cosf and sinf of a request's few hundred positions
- * cost less than a thousandth of its prefill, so no table is kept. */
+/* Rotary frequencies from the config of a network. */
 #include "model/net/rope.h"
 
 #include <assert.h>
@@ -62,17 +61,5 @@ void fv_rope_init(fv_rope *r, const fv_rope_config *cfg, int32_t d_head) {
         if (cfg->type == FV_ROPE_YARN) f = yarn_scaled(cfg, d_head, i, f);
         r->freq[i] = f;
         r->axis[i] = axis_of(cfg, i);
-    }
-}
-
-void fv_rope_angles(const fv_rope *r, const fv_rope_pos *pos, int32_t n, float *cos_out,
-                    float *sin_out) {
-    for (int32_t j = 0; j < n; j++) {
-        const float at[3] = {(float)pos[j].t, (float)pos[j].h, (float)pos[j].w};
-        for (int32_t i = 0; i < r->half; i++) {
-            float angle = at[r->axis[i]] * r->freq[i];
-            cos_out[(size_t)j * (size_t)r->half + (size_t)i] = cosf(angle);
-            sin_out[(size_t)j * (size_t)r->half + (size_t)i] = sinf(angle);
-        }
     }
 }

@@ -1,7 +1,7 @@
 #ifndef FOVEA_MODEL_NET_ROPE_H
 #define FOVEA_MODEL_NET_ROPE_H
 
-/* Angles of the rotary position embedding (RoFormer, arXiv 2104.09864), computed in f32 as in
+/* Frequencies of the rotary position embedding (RoFormer, arXiv 2104.09864), computed in f32 as in
  * transformers:
  *     f_i = theta^(-2i/D), i < D/2;   angle[p,i] = p f_i;   cos and sin of that
  * Type linear divides every f_i by `factor`. llama3 (Llama 3.1) divides low frequencies only:
@@ -17,16 +17,8 @@
  * (Qwen3-VL): t h w t h w ..., until h and w have as many as they need, and t the rest. A rotation
  * is still by a sum of angles, so keys relative to an anchor triple factor like keys relative to an
  * anchor position. Any thread. */
-#include "common/rope_map.h"
+#include "common/rope.h"
 #include "model/net/config.h"
-
-enum { FV_ROPE_MAX_HALF = 512 };
-
-typedef struct fv_rope {
-    int32_t half; /* D / 2 */
-    float freq[FV_ROPE_MAX_HALF];
-    uint8_t axis[FV_ROPE_MAX_HALF]; /* 0 t, 1 h, 2 w; all 0 without sections */
-} fv_rope;
 
 /* D even, at most 2 * FV_ROPE_MAX_HALF (config reading has checked that). */
 void fv_rope_init(fv_rope *r, const fv_rope_config *cfg, int32_t d_head);
@@ -36,9 +28,5 @@ float fv_attention_scale(const fv_text_config *cfg);
 
 /* Returns whether positions have three coordinates. */
 bool fv_rope_has_sections(const fv_rope_config *cfg);
-
-/* cos, sin [n, D/2] for positions pos[n]. */
-void fv_rope_angles(const fv_rope *r, const fv_rope_pos *pos, int32_t n, float *cos_out,
-                    float *sin_out);
 
 #endif

@@ -11,7 +11,7 @@
  * scratch; the store is only read. No function waits for the work that it issues: call
  * be->ops->sync. */
 #include "factor/matrices.h"
-#include "model/net/kv_packed.h"
+#include "kv/packed.h"
 
 /* Rows of one segment of a layer, keys or values. */
 typedef struct fv_row_set {

@@ -9,6 +9,7 @@
 #include "common/arena.h"
 #include "model/net/accum.h"
 #include "model/net/expand.h"
+#include "model/net/rope.h"
 #include "model/net/unpack.h"
 
 struct fv_model_runner {

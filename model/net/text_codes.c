@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/clock.h"
+#include "model/net/rope.h"
 #include "model/net/row_matrix.h"
 #include "packed/text_codes.h"
 

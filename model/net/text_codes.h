@@ -13,8 +13,8 @@
  * Runs on the thread that owns the store. */
 #include "common/text_rule.h"
 #include "factor/matrices.h"
+#include "kv/packed.h"
 #include "model/net/decoder.h"
-#include "model/net/kv_packed.h"
 
 /* Statistics of rows that became codes, or were compressed again
  * (decode-worker/conversations/recompress.h). */

@@ -19,12 +19,12 @@ typedef struct block_bytes {
  * their own. */
 static bool is_nested(const fv_kv_packed *p) { return fv_kv_packed_format_of(p)->nested; }
 
-/* Bytes of all layers that share the keys or directions of `source_layer`, for v rows; of latents
+/* Bytes of all layers that share the keys or directions of `source_layer`, for v rows; of nested
  * for their valid rows. */
 static block_bytes bytes_for(const fv_kv *kv, int32_t source_layer, int32_t v) {
     block_bytes b = {0, 0, 0};
     for (int32_t l = source_layer; l < fv_kv_get_shape(kv)->n_layer; l++) {
-        const fv_kv_packed *p = fv_kv_packed_at(kv, l);
+        const fv_kv_packed *p = fv_kv_packed_of(kv, l, FV_SEG_VISUAL);
         if (!p || p->source_layer != source_layer) continue;
         b.held += fv_kv_packed_bytes(kv, l, FV_SEG_VISUAL);
         for (int k = fv_kv_packed_owns_keys(p, l) ? FV_PACKED_K : FV_PACKED_V; k < 2; k++) {
@@ -41,7 +41,7 @@ static block_bytes bytes_for(const fv_kv *kv, int32_t source_layer, int32_t v) {
 /* Largest number of rows, up to those it had at first, that take less memory raw. Not for
  * latents. */
 static int32_t small_of(const fv_kv *kv, int32_t source_layer) {
-    for (int32_t v = fv_kv_packed_at(kv, source_layer)->n_first; v > 0; v--) {
+    for (int32_t v = fv_kv_packed_of(kv, source_layer, FV_SEG_VISUAL)->n_first; v > 0; v--) {
         block_bytes b = bytes_for(kv, source_layer, v);
         if (b.raw <= b.tight) return v;
     }
@@ -162,7 +162,7 @@ static fv_status unpack_block(fv_kv *kv, fv_matrices *in, const fv_rope *rope,
     layer_rows *x;
     FV_TRY(FV_ARENA_NEW(scratch, n_layer, x));
     for (int32_t l = source_layer; l < n_layer; l++) {
-        const fv_kv_packed *at = fv_kv_packed_at(kv, l);
+        const fv_kv_packed *at = fv_kv_packed_of(kv, l, FV_SEG_VISUAL);
         if (!at || at->source_layer != source_layer) continue;
         FV_TRY(alive_rows(at, scratch, &row));
         x[n_x].layer = l;
@@ -177,7 +177,7 @@ static fv_status unpack_block(fv_kv *kv, fv_matrices *in, const fv_rope *rope,
 fv_status fv_unpack(fv_kv *kv, fv_backend *be, const fv_rope *rope) {
     fv_status st = FV_OK;
     for (int32_t l = 0; l < fv_kv_get_shape(kv)->n_layer && st == FV_OK; l++) {
-        fv_kv_packed *p = fv_kv_packed_at(kv, l);
+        fv_kv_packed *p = fv_kv_packed_of(kv, l, FV_SEG_VISUAL);
         if (!p || p->source_layer != l || p->n_alive == p->n_first) continue;
         if (!is_small(kv, p, l)) {
             block_bytes b = bytes_for(kv, l, p->n_alive);

@@ -16,7 +16,7 @@
  * on another worker has the same bits.
  *
  * Runs on the thread that owns the store and the backend. */
-#include "model/net/kv_packed.h"
+#include "kv/packed.h"
 
 /* Decompresses or reallocates every packed layer whose rows have been dropped, if that saves
  * memory. */

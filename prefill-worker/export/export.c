@@ -10,8 +10,8 @@
 
 #include "common/grow.h"
 #include "handoff/bytes.h"
+#include "kv/packed.h"
 #include "model/net/accum.h"
-#include "model/net/kv_packed.h"
 #include "prefill-worker/export/out_of_band.h"
 
 enum { OOB_MIN = 4096 }; /* bytes; a smaller payload is faster sent with its header */

@@ -12,7 +12,7 @@
  * Until a closed export is gone, layers of the store that were sent must not change. For the
  * thread that owns the store. */
 #include "handoff/transport.h"
-#include "model/net/kv.h"
+#include "kv/kv.h"
 #include "policy/plan/plan.h"
 
 /* An export's inputs: all are borrowed until close, the store until `gone`. */

@@ -211,7 +211,7 @@ static fv_status run_text(run *r, int32_t n_layer, fv_pack_report *report) {
 }
 
 static fv_status begin_importance(fv_kv *kv, int32_t layer, const float *attention) {
-    fv_kv_packed *p = fv_kv_packed_at(kv, layer);
+    fv_kv_packed *p = fv_kv_packed_of(kv, layer, FV_SEG_VISUAL);
     if (!p || !attention) return FV_OK;
     FV_TRY(fv_kv_packed_observe(kv, p));
     for (int32_t j = 0; j < p->rows.n; j++) p->importance[j] = attention[p->pos[j]];

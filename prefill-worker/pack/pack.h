@@ -2,7 +2,7 @@
 #define FOVEA_PREFILL_WORKER_PACK_PACK_H
 
 /* PACK: KV compression. Visual tokens of prefilled layers, and text tokens or their keys, become
- * compressed blocks (model/net/kv_packed.h) as the plan says. Packing runs after each group of
+ * compressed blocks (kv/packed.h) as the plan says. Packing runs after each group of
  * layers, so that a group is compressed and sent before later ones are computed. One file per
  * method in pack/, one row each in policy/methods.def; pack.c makes the table from those rows.
  *
@@ -13,7 +13,7 @@
  *
  * Functions are for the thread that owns the backend, except for `part`. */
 #include "factor/matrices.h"
-#include "model/net/kv_packed.h"
+#include "kv/packed.h"
 #include "policy/plan/packed_shape.h"
 
 /* The results of a layer. */

@@ -10,7 +10,7 @@
  * This takes two products per row and head instead of an output per row. cos is 1 if O = 0, and 0 if
  * O = c_j. */
 #include "common/arena.h"
-#include "model/net/kv.h"
+#include "kv/kv.h"
 
 typedef struct fv_ablation_args {
     fv_backend *be;

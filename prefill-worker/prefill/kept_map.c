@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "model/net/kv_packed.h"
+#include "kv/packed.h"
 
 enum { BYTE_MAX = 255, MAX_LAYERS = 256 };
 
@@ -64,7 +64,7 @@ static void count(fv_kept_map_watch *w, const int32_t *pos, int32_t n, int32_t h
 }
 
 static void count_layer(fv_kept_map_watch *w, const fv_kv *kv, int32_t layer, uint8_t *heads) {
-    const fv_kv_packed *packed = fv_kv_packed_at(kv, layer);
+    const fv_kv_packed *packed = fv_kv_packed_of(kv, layer, FV_SEG_VISUAL);
     memset(heads, 0, (size_t)w->n_visual);
     memset(w->seen, 0, (size_t)w->n_visual * sizeof *w->seen);
     for (int32_t g = 0; g < fv_kv_get_shape(kv)->n_kv; g++) {

@@ -4,7 +4,7 @@
 /* KEPT-TOKEN MAP: which visual tokens each layer holds after prefill, for display.
  * A watch starts before prefill, is notified of rankings, and ends on the filled store. */
 #include "common/arena.h"
-#include "model/net/kv.h"
+#include "kv/kv.h"
 
 /* Neighbouring layers that hold the same rows. Arrays [V] are by image row, as the vision tower
  * made them, even if fewer entered the prompt. */

@@ -4,7 +4,7 @@
 /* MASKS: how each token's attention to visual tokens is changed in the layers that the plan masks
  * (fv_plan_prune_stage.mask), in the form that the decoder takes. */
 #include "common/arena.h"
-#include "model/net/kv.h"
+#include "kv/kv.h"
 #include "policy/plan/plan.h"
 
 /* Rows of one request in a pass. */

@@ -6,7 +6,7 @@
  * least important tokens by setting a length. Tokens are moved here rather than there because they are in
  * this worker's cache anyway, and are sent in their final order. */
 #include "common/arena.h"
-#include "model/net/kv.h"
+#include "kv/kv.h"
 
 /* from [N]: the layer whose attention ranks each layer's rows; -1: they are not ranked. Initially the
  * plan's rank_from. */

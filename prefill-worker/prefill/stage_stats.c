@@ -2,7 +2,7 @@
  * Pure function of both. */
 #include "prefill-worker/prefill/stage_stats.h"
 
-#include "model/net/kv_packed.h"
+#include "kv/packed.h"
 
 /* Number of rows of a segment that a layer holds in all heads, packed ones too. */
 static uint64_t held_of(const fv_kv *kv, int32_t layer, fv_kv_segment seg) {

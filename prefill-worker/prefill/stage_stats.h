@@ -3,7 +3,7 @@
 
 /* STAGE STATS: what each stage of prefill did to the rows, for the report. Rows are KV entries: each a key
  * and a value of one head of one layer. */
-#include "model/net/kv.h"
+#include "kv/kv.h"
 #include "policy/plan/plan.h"
 
 typedef struct fv_stage_stats_stage {

@@ -5,7 +5,7 @@
  * fv_value_<stage>_<method> in a file of this folder. They are stored in the column FV_KV_ACCUM, and
  * stay with their tokens through selection, hand-off and eviction; generated tokens have 0. */
 #include "common/arena.h"
-#include "model/net/kv.h"
+#include "kv/kv.h"
 #include "policy/plan/plan.h"
 
 /* The tokens of one layer, KV head and segment. Their keys and values are in the store. */

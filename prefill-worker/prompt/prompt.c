@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "common/grow.h"
-#include "model/net/kv.h"
+#include "kv/kv.h"
 
 /* ---- images -------------------------------------------------------------------------------- */
 

@@ -6,7 +6,7 @@
 #include <assert.h>
 
 #include "common/arena.h"
-#include "model/net/kv.h"
+#include "kv/kv.h"
 #include "prefill-worker/prune/prune.h"
 
 static fv_status keep(const fv_prune_context *ctx, fv_prune_state *state, int32_t *kept,

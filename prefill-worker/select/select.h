@@ -5,7 +5,7 @@
  * inside prefill is untouched. One file per method in select/, one row each in
  * policy/methods.def; select_rows.h has functions that several of them need. */
 #include "common/arena.h"
-#include "model/net/kv.h"
+#include "kv/kv.h"
 #include "policy/plan/plan.h"
 
 /* The attention of a layer's window, as a capture leaves it (model/net/decoder.h). */

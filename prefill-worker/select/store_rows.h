@@ -3,7 +3,7 @@
 
 /* STORE ROWS: reads and writes keys and values of a store, for methods that need the numbers themselves.
  * For the thread that owns the store. */
-#include "model/net/kv.h"
+#include "kv/kv.h"
 
 /* Reads all rows of a head's segment as F32 into out [len, D] on the host, whatever the store's type. */
 fv_status fv_read_rows(fv_backend *be, const fv_kv *kv, int32_t layer, int32_t head,

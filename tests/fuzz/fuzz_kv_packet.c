@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "decode-worker/receive/receive.h"
+#include "kv/packed.h"
 #include "model/net/anneal.h"
-#include "model/net/kv_packed.h"
 #include "packed/lowrank.h"
 #include "tests/support/fuzzed_handoff.h"
 #include "tests/support/stream.h"
@@ -17,7 +17,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 /* A layer that borrows another layer's coefficients has the first ones of its tokens. */
 static void check_nested(const fv_received *got, const fv_kv_packed *p) {
-    const fv_kv_packed *lead = fv_kv_packed_at(got->kv, p->source_layer);
+    const fv_kv_packed *lead = fv_kv_packed_of(got->kv, p->source_layer, FV_SEG_VISUAL);
     if (p->rows.n > lead->rows.n || p->n_first > lead->n_first || (lead->rank && !p->rank)) abort();
     for (int32_t i = 0; i < p->rows.n; i++)
         if (p->pos[i] != lead->pos[i] || (p->rank && p->rank[i] != i)) abort();

@@ -12,8 +12,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "kv/kv.h"
 #include "model/net/decoder.h"
-#include "model/net/kv.h"
 #include "model/net/step.h"
 #include "model/net/vision.h"
 #include "tests/ops/device_test.h"

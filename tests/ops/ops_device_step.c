@@ -2,8 +2,8 @@
  * launch, while requests join and leave and KV grows across blocks. */
 #include <dlfcn.h>
 
+#include "kv/kv.h"
 #include "model/net/decoder.h"
-#include "model/net/kv.h"
 #include "model/net/step.h"
 #include "tests/ops/device_test.h"
 

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/net/kv_packed.h"
+#include "kv/packed.h"
 
 static void need(fv_status st) {
     if (st == FV_OK) return;
@@ -235,8 +235,9 @@ bool same_store(fv_kv *a, fv_kv *b) {
     const fv_kv_shape *s = fv_kv_get_shape(a);
     if (!same_map(fv_kv_rope_map(a), fv_kv_rope_map(b))) return false;
     for (int32_t l = 0; l < s->n_layer; l++)
-        if (!same_packed(fv_kv_packed_at(a, l), fv_kv_packed_at(b, l)) ||
-            !same_packed(fv_kv_packed_text(a, l), fv_kv_packed_text(b, l)) ||
+        if (!same_packed(fv_kv_packed_of(a, l, FV_SEG_VISUAL),
+                         fv_kv_packed_of(b, l, FV_SEG_VISUAL)) ||
+            !same_packed(fv_kv_packed_of(a, l, FV_SEG_TEXT), fv_kv_packed_of(b, l, FV_SEG_TEXT)) ||
             fv_kv_source_layer(a, l) != fv_kv_source_layer(b, l) ||
             fv_kv_masked(a, l) != fv_kv_masked(b, l) ||
             fv_kv_borrows(a, l, FV_SEG_TEXT) != fv_kv_borrows(b, l, FV_SEG_TEXT))

@@ -2,7 +2,8 @@
 #define FOVEA_TESTS_SUPPORT_PACKED_ERROR_H
 
 /* The error of a compressed layer. */
-#include "model/net/kv_packed.h"
+#include "kv/packed.h"
+#include "model/net/rope.h"
 
 /* ||M - U B|| / ||M|| of its keys or values, against the F32 tokens at the same positions of
  * uncompressed KV; keys are rotated to their positions. NaN when a token is missing. */

@@ -28,7 +28,7 @@ static fv_status on_final(void *user, int32_t n_layer) {
     cr_assert_lt(s->n_final, LAYERS);
     s->final[s->n_final++] = n_layer;
     for (int32_t l = 0; l < n_layer; l++)
-        cr_expect(fv_kv_packed_at(s->p.kv, l), "layer %d of %d", l, n_layer);
+        cr_expect(fv_kv_packed_of(s->p.kv, l, FV_SEG_VISUAL), "layer %d of %d", l, n_layer);
     return FV_OK;
 }
 
@@ -55,11 +55,12 @@ static void emulate(void) {
 
 static void same_part(const side *a, const side *b, int32_t layer, int kind) {
     fv_arena room = {0};
-    const fv_packed_part *here = &fv_kv_packed_at(a->p.kv, layer)->part[kind];
+    const fv_packed_part *here = &fv_kv_packed_of(a->p.kv, layer, FV_SEG_VISUAL)->part[kind];
     fv_packed_part there;
-    cr_assert_eq(
-        fv_kv_packed_on_host(b->p.kv, &fv_kv_packed_at(b->p.kv, layer)->part[kind], &room, &there),
-        FV_OK);
+    cr_assert_eq(fv_kv_packed_on_host(b->p.kv,
+                                      &fv_kv_packed_of(b->p.kv, layer, FV_SEG_VISUAL)->part[kind],
+                                      &room, &there),
+                 FV_OK);
     cr_assert_eq(memcmp(&here->shape, &there.shape, sizeof there.shape), 0, "layer %d", layer);
     size_t bytes = fv_packed_bytes(&there.shape);
     if (bytes) cr_expect_eq(memcmp(here->data, there.data, bytes), 0, "%d, %d", layer, kind);
@@ -81,7 +82,8 @@ Test(device_pack, exact_products_give_the_parts_of_the_cpu_a_group_later) {
         prefill(&gpu, "cuda", "exact", policies[i], 3);
         cr_expect(same_bits(cpu.p.logits, gpu.p.logits, (size_t)cpu.net.cfg.vocab));
         for (int32_t l = 0; l < LAYERS; l++) {
-            const fv_kv_packed *a = fv_kv_packed_at(cpu.p.kv, l), *b = fv_kv_packed_at(gpu.p.kv, l);
+            const fv_kv_packed *a = fv_kv_packed_of(cpu.p.kv, l, FV_SEG_VISUAL),
+                               *b = fv_kv_packed_of(gpu.p.kv, l, FV_SEG_VISUAL);
             for (int k = 0; k < 2; k++) same_part(&cpu, &gpu, l, k);
             const fv_packed_shape *s = &a->part[0].shape;
             bool own = s->form == FV_PACKED_LATENT && s->latent.n_own > 0;
@@ -108,7 +110,7 @@ Test(device_pack, coefficients_of_the_cpu_and_its_exact_token_also_when_tokens_l
     cr_expect(same_bits(cpu.p.logits, gpu.p.logits, (size_t)cpu.net.cfg.vocab));
     for (int step = 0; step < 3; step++) {
         for (int32_t l = 0; l < LAYERS; l++) {
-            const fv_kv_packed *p = fv_kv_packed_at(gpu.p.kv, l);
+            const fv_kv_packed *p = fv_kv_packed_of(gpu.p.kv, l, FV_SEG_VISUAL);
             cr_assert(p->part[0].shape.latent.exact);
             cr_assert_eq(p->rows.n, step == 0 ? VISUAL : step == 1 ? 6 : 3);
             for (int k = 0; k < 2; k++) same_part(&cpu, &gpu, l, k);

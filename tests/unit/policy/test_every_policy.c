@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "decode-worker/evict/evict.h"
+#include "kv/packed.h"
 #include "model/net/accum.h"
-#include "model/net/kv_packed.h"
 #include "tests/support/evict.h"
 #include "tests/support/handoff.h"
 #include "tests/support/latent.h"
@@ -118,7 +118,7 @@ static void step(tiny_net *net, request *r, int32_t t) {
  * token that ran. */
 static void count_rows(const tiny_prompt *p, int32_t layer, int32_t head, int32_t t,
                        int32_t *times) {
-    const fv_kv_packed *packed = fv_kv_packed_at(p->kv, layer);
+    const fv_kv_packed *packed = fv_kv_packed_of(p->kv, layer, FV_SEG_VISUAL);
     memset(times, 0, (size_t)p->n * sizeof *times);
     for (int s = 0; s < FV_N_SEG; s++) {
         int32_t n = fv_kv_len(p->kv, layer, head, (fv_kv_segment)s);

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "decode-worker/conversations/recompress.h"
-#include "model/net/kv_packed.h"
+#include "kv/packed.h"
 #include "tests/support/handoff.h"
 #include "tests/support/packed_error.h"
 #include "tests/support/recompress_turn.h"
@@ -79,7 +79,7 @@ Test(recompress, at_full_rank_a_conversation_of_many_turns_stays_that_of_exact) 
             cr_assert_lt(r.error, 2e-3f); /* of rounding: a difference of squares */
             waits = 0;
             for (int32_t l = 0; l < LAYERS; l++) {
-                cr_assert_eq(fv_kv_packed_text(p.kv, l)->rows.n, TEXT + at);
+                cr_assert_eq(fv_kv_packed_of(p.kv, l, FV_SEG_TEXT)->rows.n, TEXT + at);
                 cr_assert_eq(fv_kv_len(p.kv, l, 1, FV_SEG_TEXT), 0);
             }
         }
@@ -141,7 +141,7 @@ static double norm(fv_kv *kv, int32_t layer) {
 
 /* ||K - U B|| of a layer's compressed tokens. */
 static double lost(tiny_net *net, fv_kv *truth, const fv_kv *kv, int32_t layer) {
-    const fv_kv_packed *p = fv_kv_packed_text(kv, layer);
+    const fv_kv_packed *p = fv_kv_packed_of(kv, layer, FV_SEG_TEXT);
     double share = packed_error(truth, p, layer, FV_PACKED_K, &net->cfg.rope);
     cr_assert_eq(p->rows.n, fv_kv_len(truth, layer, 0, FV_SEG_TEXT));
     cr_assert_eq(packed_error(truth, p, layer, FV_PACKED_V, &net->cfg.rope), 0,
@@ -212,7 +212,8 @@ Test(recompress, the_share_that_is_kept_does_not_shrink_from_turn_to_turn) {
         cr_assert_eq(recompress(&net, p.kv, policy).n_layer, LAYERS);
         for (int32_t l = 0; l < LAYERS; l++) {
             double share = lost(&net, truth.kv, p.kv, l) / norm(truth.kv, l);
-            cr_assert_lt(fv_kv_packed_text(p.kv, l)->part[FV_PACKED_K].shape.lowrank.rank, 80);
+            cr_assert_lt(
+                fv_kv_packed_of(p.kv, l, FV_SEG_TEXT)->part[FV_PACKED_K].shape.lowrank.rank, 80);
             cr_assert_leq(share * share, 0.2 * 1.05, "turn %d, layer %d: %g", turn, l,
                           share * share);
         }
@@ -397,8 +398,8 @@ Test(recompress, tokens_that_cannot_be_factored_stay_uncompressed) {
     fv_recompress_report r = recompress(&net, p.kv, LOW);
     cr_assert_eq(r.n_layer, LAYERS - 1);
     cr_assert_eq(fv_kv_len(p.kv, 2, 0, FV_SEG_TEXT), 64);
-    cr_assert_eq(fv_kv_packed_text(p.kv, 2)->rows.n, TEXT);
-    cr_assert_eq(fv_kv_packed_text(p.kv, 3)->rows.n, TEXT + 64);
+    cr_assert_eq(fv_kv_packed_of(p.kv, 2, FV_SEG_TEXT)->rows.n, TEXT);
+    cr_assert_eq(fv_kv_packed_of(p.kv, 3, FV_SEG_TEXT)->rows.n, TEXT + 64);
     tiny_prompt_free(&p);
     cr_assert_eq(fv_kv_pool_used(net.pool), 0);
     tiny_net_close(&net);

@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "decode-worker/evict/evict.h"
+#include "kv/packed.h"
 #include "model/net/anneal.h"
-#include "model/net/kv_packed.h"
 #include "tests/support/evict.h"
 #include "tests/support/handoff.h"
 
@@ -34,7 +34,7 @@ static void run_token(tiny_net *net, tiny_prompt *p, fv_evict *e, int32_t n, int
 
 /* Tokens that a head of a layer still attends to. */
 static int32_t left(const fv_kv *kv, int32_t layer) {
-    const fv_kv_packed *p = fv_kv_packed_at(kv, layer);
+    const fv_kv_packed *p = fv_kv_packed_of(kv, layer, FV_SEG_VISUAL);
     return p ? p->n_alive : fv_kv_len(kv, layer, 0, FV_SEG_VISUAL);
 }
 
@@ -87,7 +87,7 @@ Test(unpack, a_layer_is_decompressed_at_break_even) {
             size_t raw = (size_t)(LAYERS * 2 * WIDTH * v) * fv_dtype_bytes(cases[i].dtype);
             run_token(&net, &p, &e, p.n, t);
             for (int32_t l = 0; l < LAYERS; l++) {
-                bool packed = fv_kv_packed_at(p.kv, l) != NULL;
+                bool packed = fv_kv_packed_of(p.kv, l, FV_SEG_VISUAL) != NULL;
                 cr_assert_eq(left(p.kv, l), v);
                 cr_assert_eq(packed, v > small && v > 0, "%d rows, small is %d", v, small);
                 seen[packed] = true;
@@ -143,7 +143,7 @@ Test(unpack, a_full_pool_does_not_prevent_it) {
             run_token(&tight.net, &there, &e, p.n, t);
             fv_kv_close(other);
         }
-        cr_assert_null(fv_kv_packed_at(got.kv, 0));
+        cr_assert_null(fv_kv_packed_of(got.kv, 0, FV_SEG_VISUAL));
         fv_received_free(&got);
         cr_assert_eq(fv_kv_pool_used(tight.pool), 0);
         rig_close(&tight);
@@ -176,13 +176,15 @@ Test(unpack, decompressed_tokens_equal_their_factors) {
         start(&net, &p, policy);
         start(&net, &stays, policy);
         for (int b = 0; b < 2; b++) ok(evict_init(&e[b], policy, 0));
-        for (int32_t l = 0; l < LAYERS; l++) fv_kv_packed_at(stays.kv, l)->n_small = 0;
+        for (int32_t l = 0; l < LAYERS; l++)
+            fv_kv_packed_of(stays.kv, l, FV_SEG_VISUAL)->n_small = 0;
         int32_t raw = 0;
         for (int32_t t = 1; t <= 9; t++) {
             run_token(&net, &p, &e[0], p.n, t);
             run_token(&net, &stays, &e[1], p.n, t);
-            raw += left(p.kv, 3) > 0 && !fv_kv_packed_at(p.kv, 3);
-            cr_assert_eq(left(stays.kv, 3) > 0, fv_kv_packed_at(stays.kv, 3) != NULL);
+            raw += left(p.kv, 3) > 0 && !fv_kv_packed_of(p.kv, 3, FV_SEG_VISUAL);
+            cr_assert_eq(left(stays.kv, 3) > 0,
+                         fv_kv_packed_of(stays.kv, 3, FV_SEG_VISUAL) != NULL);
             cr_assert_lt(most_off(p.logits, stays.logits, 97), 1e-4f, "%s at %d", policy, t);
         }
         cr_assert_gt(raw, 0, "some steps saw rebuilt rows");
@@ -207,7 +209,7 @@ static void assert_original_tokens(tiny_shape shape) {
         cr_assert_lt(most_off(p.logits, raw.logits, 97), 2e-3f, "at %d", t);
         for (int32_t l = 0; l < LAYERS; l++) { /* rank 48 of 48 saves nothing */
             int32_t n = left(raw.kv, l);
-            cr_assert_null(fv_kv_packed_at(p.kv, l));
+            cr_assert_null(fv_kv_packed_of(p.kv, l, FV_SEG_VISUAL));
             cr_assert_eq(left(p.kv, l), n);
             if (n)
                 cr_assert_arr_eq(fv_kv_positions(p.kv, l, 1, FV_SEG_VISUAL),
@@ -240,7 +242,7 @@ Test(unpack, the_least_important_are_evicted_first_by_ema) {
         float was[LAYERS][BEFORE + VISUAL];
         bool packed[LAYERS];
         for (int32_t l = 0; l < LAYERS; l++) {
-            const fv_kv_packed *at = fv_kv_packed_at(p.kv, l);
+            const fv_kv_packed *at = fv_kv_packed_of(p.kv, l, FV_SEG_VISUAL);
             packed[l] = at != NULL;
             for (int32_t j = 0; j < BEFORE + VISUAL; j++) was[l][j] = -1;
             for (int32_t j = 0; at && j < at->rows.n; j++) was[l][at->pos[j]] = at->importance[j];
@@ -248,7 +250,7 @@ Test(unpack, the_least_important_are_evicted_first_by_ema) {
         ok(fv_evict_step(&e, p.kv, t));
         int32_t v = (int32_t)floor(VISUAL * cos(acos(-1) / 14 * t) + 1e-9);
         for (int32_t l = 0; l < LAYERS; l++) {
-            const fv_kv_packed *at = fv_kv_packed_at(p.kv, l);
+            const fv_kv_packed *at = fv_kv_packed_of(p.kv, l, FV_SEG_VISUAL);
             cr_assert_eq(left(p.kv, l), v);
             if (!packed[l] || !at) continue;
             float least = INFINITY;

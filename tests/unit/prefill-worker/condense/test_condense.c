@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "kernels/backends/open.h"
+#include "kv/kv.h"
 #include "layout/layout.h"
-#include "model/net/kv.h"
 #include "policy/plan/plan.h"
 #include "prefill-worker/condense/condense.h"
 #include "prefill-worker/condense/prumerge.h"

@@ -11,8 +11,8 @@
 #include <string.h>
 
 #include "decode-worker/evict/evict.h"
+#include "kv/packed.h"
 #include "model/net/accum.h"
-#include "model/net/kv_packed.h"
 #include "tests/support/evict.h"
 #include "tests/support/recompress_turn.h"
 #include "tests/support/rendered.h"
@@ -66,7 +66,7 @@ static int ascending(const void *a, const void *b) {
  * also where so few were left that they were decompressed, and where tokens are evicted one by
  * one. */
 static int32_t visual_of(const tiny_prompt *p, int32_t layer, int32_t head, int32_t pos[ROWS_MAX]) {
-    const fv_kv_packed *packed = fv_kv_packed_at(p->kv, layer);
+    const fv_kv_packed *packed = fv_kv_packed_of(p->kv, layer, FV_SEG_VISUAL);
     int32_t n = packed ? 0 : fv_kv_held(p->kv, layer, head, FV_SEG_VISUAL);
     if (n > 0)
         memcpy(pos, fv_kv_positions(p->kv, layer, head, FV_SEG_VISUAL), (size_t)n * sizeof *pos);
@@ -81,7 +81,7 @@ static int32_t visual_of(const tiny_prompt *p, int32_t layer, int32_t head, int3
 static void held_of(const tiny_prompt *p, int32_t layer, int32_t head, char text[TEXT_MAX]) {
     int32_t pos[ROWS_MAX], n = visual_of(p, layer, head, pos);
     rendered_spans(pos, n, text, TEXT_MAX / 2);
-    const fv_kv_packed *packed = fv_kv_packed_text(p->kv, layer);
+    const fv_kv_packed *packed = fv_kv_packed_of(p->kv, layer, FV_SEG_TEXT);
     const int32_t *of_text = fv_kv_positions(p->kv, layer, head, FV_SEG_TEXT);
     int32_t all = fv_kv_len(p->kv, layer, head, FV_SEG_TEXT);
     n = 0;

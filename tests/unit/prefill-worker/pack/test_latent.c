@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "common/convert.h"
-#include "model/net/kv_packed.h"
+#include "kv/packed.h"
 #include "tests/support/handoff.h"
 #include "tests/support/latent.h"
 
@@ -59,7 +59,7 @@ static void assert_rows(tiny_shape shape) {
     for (int i = 0; i < 2; i++) {
         prefill(&net, &p, i ? "pack=latent,budget=0.03" : "pack=latent,budget=0.1", i ? 7 : 0);
         for (int32_t l = 0; l < 4; l++) {
-            const fv_kv_packed *at = fv_kv_packed_at(p.kv, l);
+            const fv_kv_packed *at = fv_kv_packed_of(p.kv, l, FV_SEG_VISUAL);
             cr_assert(at && at->rows.n == VISUAL && !fv_kv_len(p.kv, l, 0, FV_SEG_VISUAL));
             cr_assert(at->source_layer == l - l % 2 && p.packed.layer[l].row_bits > 0);
             for (int k = 0; k < 2; k++) {
@@ -174,7 +174,8 @@ Test(latent, errors_are_those_of_the_rows) {
         prefill(&net, &raw, i % 6 / 2 == 2 ? "prune=random,layer=1,keep=0.5" : "", 0);
         prefill(&net, &p, policy, 0);
         for (int k = 0; k < 8; k++) {
-            double err = error_of(&net, &raw, fv_kv_packed_at(p.kv, k / 2), k / 2, k % 2);
+            double err =
+                error_of(&net, &raw, fv_kv_packed_of(p.kv, k / 2, FV_SEG_VISUAL), k / 2, k % 2);
             double said = (double)p.packed.layer[k / 2].error[k % 2];
             cr_assert(err > 0.01, "layer %d, part %d: %g", k / 2, k % 2, err);
             cr_assert_float_eq(said / err, 1,
@@ -243,8 +244,8 @@ static void assert_nested(const char *prune, bool grid, int32_t group) {
     snprintf(policy, sizeof policy, "%s;pack=latent,budget=0.2", prune);
     prefill(&net, &p, policy, grid ? 7 : 0);
     for (int32_t l = 0; l < 4; l++) {
-        const fv_kv_packed *at = fv_kv_packed_at(p.kv, l);
-        const fv_kv_packed *lead = fv_kv_packed_at(p.kv, l - l % group);
+        const fv_kv_packed *at = fv_kv_packed_of(p.kv, l, FV_SEG_VISUAL);
+        const fv_kv_packed *lead = fv_kv_packed_of(p.kv, l - l % group, FV_SEG_VISUAL);
         int32_t n = fv_kv_len(raw.kv, l, 0, FV_SEG_VISUAL);
         cr_assert(at && lead && at->source_layer == l - l % group && at->rows.n == n, "%s", policy);
         cr_assert(memcmp(at->pos, lead->pos, (size_t)n * sizeof *at->pos) == 0, "layer %d", l);
@@ -254,7 +255,8 @@ static void assert_nested(const char *prune, bool grid, int32_t group) {
             cr_assert_lt(said, 1.1);
         }
     }
-    cr_assert_gt(fv_kv_packed_at(p.kv, 0)->rows.n, fv_kv_packed_at(p.kv, 1)->rows.n);
+    cr_assert_gt(fv_kv_packed_of(p.kv, 0, FV_SEG_VISUAL)->rows.n,
+                 fv_kv_packed_of(p.kv, 1, FV_SEG_VISUAL)->rows.n);
     size_t bytes = fv_kv_bytes(p.kv, FV_SEG_VISUAL), planned = fv_plan_count(&p.plan).visual;
     cr_assert(bytes == planned || (bytes < planned && !p.plan.exact_counts), "%s", policy);
     tiny_prompt_free(&p);
@@ -288,7 +290,8 @@ Test(latent, layers_that_select_are_groups_of_one) {
         rig_open(&rig, &(rig_options){.shape = shape, .dtype = FV_BF16});
         prefill(&rig.net, &p, policies[i], 0);
         for (int32_t l = 0; l < 4; l++) {
-            const fv_kv_packed *at = fv_kv_packed_at(p.kv, l), *first = fv_kv_packed_at(p.kv, 0);
+            const fv_kv_packed *at = fv_kv_packed_of(p.kv, l, FV_SEG_VISUAL),
+                               *first = fv_kv_packed_of(p.kv, 0, FV_SEG_VISUAL);
             cr_assert(at && at->source_layer == l && at->rows.n < VISUAL, "layer %d", l);
             cr_assert_eq(at->part[FV_PACKED_V].shape.latent.n_low > 0, i == 1, "layer %d", l);
             differ |= at->rows.n != first->rows.n ||
@@ -312,9 +315,9 @@ Test(latent, a_token_that_a_layer_lacks_has_the_coefficients_of_the_others) {
     tiny_net_open(&net, tiny_shape_default(), FV_F32, NULL, 1);
     prefill(&net, &raw, "prune=random,layer=1,keep=0.3", 0);
     prefill(&net, &p, "prune=random,layer=1,keep=0.3;pack=latent,budget=0.4", 0);
-    const fv_kv_packed *at = fv_kv_packed_at(p.kv, 0);
+    const fv_kv_packed *at = fv_kv_packed_of(p.kv, 0, FV_SEG_VISUAL);
     int32_t W = net.cfg.n_kv * net.cfg.d_head, D = net.cfg.d_head,
-            few = fv_kv_packed_at(p.kv, 1)->rows.n;
+            few = fv_kv_packed_of(p.kv, 1, FV_SEG_VISUAL)->rows.n;
     const int32_t *of_row = fv_kv_positions(raw.kv, 0, 0, FV_SEG_VISUAL);
     float *m = malloc((size_t)W * sizeof *m);
     double off[2] = {0}, all[2] = {0};
@@ -359,7 +362,7 @@ Test(latent, own_directions_take_what_the_others_leave) {
     for (int i = 0; i < 3; i++) {
         prefill(&net, &p, policies[i], i == 2 ? 7 : 0);
         for (int32_t l = 0; l < 4; l++) {
-            const fv_kv_packed *at = fv_kv_packed_at(p.kv, l);
+            const fv_kv_packed *at = fv_kv_packed_of(p.kv, l, FV_SEG_VISUAL);
             cr_assert_eq(p.packed.layer[l].n_own, ranks[i]);
             for (int k = 0; k < 2; k++) {
                 double err = error_of(&net, &raw, at, l, k);
@@ -402,7 +405,7 @@ static void assert_first_exact(const tiny_prompt *raw, const tiny_prompt *p) {
     float m[512], x[512];
     for (int32_t l = 0; l < s->n_layer; l++)
         for (int k = 0; k < 2; k++) {
-            const fv_kv_packed *at = fv_kv_packed_at(p->kv, l);
+            const fv_kv_packed *at = fv_kv_packed_of(p->kv, l, FV_SEG_VISUAL);
             int32_t j = 0;
             cr_assert(at && s->n_kv * s->d_head <= 512);
             while (j < at->rows.n && at->pos[j] != 0) j++;

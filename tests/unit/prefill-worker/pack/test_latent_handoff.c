@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/net/kv_packed.h"
+#include "kv/packed.h"
 #include "tests/support/handoff.h"
 #include "tests/support/stream.h"
 
@@ -103,7 +103,8 @@ Test(latent_handoff, sections_that_lie_about_shared_tokens_are_refused) {
     prefill(&rig.net, &p,
             "prune=fastv,layer=1,keep=0.5;pack=latent,budget=0.2;"
             "evict=vta,shallow=rank_by_first_tap");
-    cr_assert(fv_kv_packed_at(p.kv, 0)->rank && fv_kv_packed_at(p.kv, 1)->rank);
+    cr_assert(fv_kv_packed_of(p.kv, 0, FV_SEG_VISUAL)->rank &&
+              fv_kv_packed_of(p.kv, 1, FV_SEG_VISUAL)->rank);
     rig_capture(&rig, &p, MORE, &s);
     cr_assert_eq(deliver_changed(&rig, &s, 1, N_SOURCE_AT, VISUAL / 2), FV_OK, "as it was: %s",
                  fv_last_error());
@@ -124,7 +125,7 @@ Test(latent_handoff, values_with_other_coefficients_than_keys_are_refused_by_nam
     rig_stream s;
     rig_open(&rig, &(rig_options){.dtype = FV_F16});
     prefill(&rig.net, &p, "pack=latent,bits=4,budget=0.2");
-    const fv_packed_shape *v = &fv_kv_packed_at(p.kv, 0)->part[FV_PACKED_V].shape;
+    const fv_packed_shape *v = &fv_kv_packed_of(p.kv, 0, FV_SEG_VISUAL)->part[FV_PACKED_V].shape;
     const uint32_t is[] = {v->latent.each_bits, (uint32_t)v->latent.row_bits,
                            (uint32_t)v->latent.n_own};
     const uint32_t other[] = {2, (uint32_t)v->latent.row_bits - 4, 1};
@@ -195,11 +196,13 @@ static void codes_of(const fv_kv_packed *p, int32_t n, uint8_t *code) {
 }
 
 static void make_codes(handoff_rig *rig, fv_kv *kv) {
+    fv_rope rope;
+    fv_rope_init(&rope, &rig->net.cfg.rope, rig->net.cfg.d_head);
     for (int32_t l = 0; l < 4; l++) {
-        fv_kv_packed *p = fv_kv_packed_at(kv, l);
+        fv_kv_packed *p = fv_kv_packed_of(kv, l, FV_SEG_VISUAL);
         cr_assert(p && p->part[FV_PACKED_K].shape.latent.coded &&
                   !p->part[FV_PACKED_V].shape.latent.coded);
-        cr_assert_eq(fv_kv_packed_codes(p, &rig->net.be), FV_OK, "%s", fv_last_error());
+        cr_assert_eq(fv_kv_packed_ready(kv, p, &rig->net.be, &rope), FV_OK, "%s", fv_last_error());
         cr_assert(p->coded);
     }
 }
@@ -226,9 +229,9 @@ Test(latent_handoff, codes_of_keys_are_made_on_arrival_and_a_token_takes_its_own
     make_codes(&rig, got.kv);
     cr_assert(same_store(p.kv, got.kv));
     for (int32_t j = 0; j < KEPT; j++) idx[j] = 2 * j + j % 2;
-    codes_of(fv_kv_packed_at(p.kv, 1), VISUAL, before);
+    codes_of(fv_kv_packed_of(p.kv, 1, FV_SEG_VISUAL), VISUAL, before);
     cr_assert_eq(fv_kv_packed_keep(got.kv, 0, idx, KEPT), FV_OK);
-    fv_kv_packed *left = fv_kv_packed_at(got.kv, 1);
+    fv_kv_packed *left = fv_kv_packed_of(got.kv, 1, FV_SEG_VISUAL);
     size_t width = fv_packed_width(&left->part[0].shape);
     cr_assert(left->rows.n == KEPT && left->coded && width <= W);
     codes_of(left, KEPT, kept);

@@ -3,9 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kv/packed.h"
 #include "model/net/anneal.h"
 #include "model/net/expand.h"
-#include "model/net/kv_packed.h"
 #include "model/net/unpack.h"
 #include "tests/support/tiny_net.h"
 
@@ -21,12 +21,12 @@ static void prefill(tiny_net *net, tiny_prompt *p, const char *policy) {
  * layer. */
 static void assert_left(const fv_kv *kv, double share, const int32_t *had) {
     for (int32_t l = 0; l < 4; l++) {
-        const fv_kv_packed *at = fv_kv_packed_at(kv, l);
+        const fv_kv_packed *at = fv_kv_packed_of(kv, l, FV_SEG_VISUAL);
         int32_t left = (int32_t)(share * had[l] + 1e-9);
         cr_assert_eq(at ? at->n_alive : 0, left, "layer %d has %d of %d", l, at ? at->n_alive : 0,
                      had[l]);
         if (!at) continue;
-        const fv_kv_packed *lead = fv_kv_packed_at(kv, at->source_layer);
+        const fv_kv_packed *lead = fv_kv_packed_of(kv, at->source_layer, FV_SEG_VISUAL);
         cr_assert(at->n_alive <= at->rows.n && at->rows.n <= lead->rows.n);
         cr_assert_eq(lead->part[FV_PACKED_K].shape.n, lead->rows.n);
         cr_assert(memcmp(at->pos, lead->pos, (size_t)at->rows.n * sizeof *at->pos) == 0);
@@ -46,7 +46,7 @@ Test(latent_leaves, layers_of_a_group_let_go_of_their_own_numbers) {
         prefill(&net, &p,
                 "prune=pvtp,layer=1,stride=8,first=0.4;pack=latent,budget=0.2;expand=attention;"
                 "evict=vta,shallow=rank_by_first_tap");
-        for (int32_t l = 0; l < 4; l++) had[l] = fv_kv_packed_at(p.kv, l)->rows.n;
+        for (int32_t l = 0; l < 4; l++) had[l] = fv_kv_packed_of(p.kv, l, FV_SEG_VISUAL)->rows.n;
         size_t before = fv_kv_packed_bytes(p.kv, 0, FV_SEG_VISUAL);
         for (double share = 0.95; share > 0.1; share -= 0.17) {
             cr_assert_eq(fv_anneal(p.kv, share, (fv_anneal_order)order), FV_OK, "%s",
@@ -55,7 +55,7 @@ Test(latent_leaves, layers_of_a_group_let_go_of_their_own_numbers) {
         }
         cr_assert_lt(fv_kv_packed_bytes(p.kv, 0, FV_SEG_VISUAL), before);
         cr_assert_eq(fv_anneal(p.kv, 0, (fv_anneal_order)order), FV_OK);
-        for (int32_t l = 0; l < 4; l++) cr_assert_null(fv_kv_packed_at(p.kv, l));
+        for (int32_t l = 0; l < 4; l++) cr_assert_null(fv_kv_packed_of(p.kv, l, FV_SEG_VISUAL));
         tiny_prompt_free(&p);
         tiny_net_close(&net);
     }
@@ -67,7 +67,8 @@ Test(latent_leaves, the_important_rows_of_a_group_stay) {
     tiny_prompt p;
     tiny_net_open(&net, tiny_shape_default(), FV_F32, NULL, 1);
     prefill(&net, &p, "prune=fastv,layer=1,keep=0.5;pack=latent,budget=0.2;evict=importance");
-    fv_kv_packed *at[2] = {fv_kv_packed_at(p.kv, 0), fv_kv_packed_at(p.kv, 1)};
+    fv_kv_packed *at[2] = {fv_kv_packed_of(p.kv, 0, FV_SEG_VISUAL),
+                           fv_kv_packed_of(p.kv, 1, FV_SEG_VISUAL)};
     int32_t few = at[1]->rows.n, wanted[4] = {at[0]->pos[few - 1], at[0]->pos[3],
                                               at[0]->pos[VISUAL - 1], at[0]->pos[few]};
     for (int32_t j = 0; j < VISUAL; j++) at[0]->importance[j] = 0.1f;
@@ -94,12 +95,13 @@ Test(latent_leaves, rows_that_stay_keep_their_bits) {
     float *before[2], *now = malloc((size_t)W * 4);
     for (int k = 0; k < 2; k++) { /* both layers of the group */
         before[k] = malloc((size_t)(VISUAL * W) * 4);
-        fv_latent_read(&fv_kv_packed_at(p.kv, 2 + k)->part[FV_PACKED_V], 0, VISUAL, before[k]);
+        fv_latent_read(&fv_kv_packed_of(p.kv, 2 + k, FV_SEG_VISUAL)->part[FV_PACKED_V], 0, VISUAL,
+                       before[k]);
     }
     for (int32_t i = 0; i < VISUAL / 3; i++) idx[i] = 3 * i + 1;
     cr_assert_eq(fv_kv_packed_keep(p.kv, 2, idx, VISUAL / 3), FV_OK);
     for (int k = 0; k < 2; k++) {
-        const fv_kv_packed *at = fv_kv_packed_at(p.kv, 2 + k);
+        const fv_kv_packed *at = fv_kv_packed_of(p.kv, 2 + k, FV_SEG_VISUAL);
         cr_assert_eq(at->rows.n, VISUAL / 3);
         for (int32_t i = 0; i < VISUAL / 3; i++) {
             fv_latent_read(&at->part[FV_PACKED_V], i, 1, now);

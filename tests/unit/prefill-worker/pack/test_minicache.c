@@ -8,7 +8,7 @@
 
 #include "decode-worker/evict/evict.h"
 #include "handoff/kv_packet.h"
-#include "model/net/kv_packed.h"
+#include "kv/packed.h"
 #include "policy/plan/packed_shape.h"
 #include "tests/support/evict.h"
 #include "tests/support/handoff.h"
@@ -124,7 +124,7 @@ static void assert_directions(tiny_shape shape) {
     for (int i = 0; i < 4; i++) {
         prefill(&net, &p, policies[i], i % 2 ? 7 : 0);
         for (int32_t l = 0; l < 4; l++) {
-            const fv_kv_packed *at = fv_kv_packed_at(p.kv, l);
+            const fv_kv_packed *at = fv_kv_packed_of(p.kv, l, FV_SEG_VISUAL);
             cr_assert(at && at->rows.n == VISUAL && !fv_kv_len(p.kv, l, 0, FV_SEG_VISUAL));
             cr_assert(at->source_layer == l - l % 2 && p.packed.layer[l].merged && !p.packed.said);
             for (int k = 0; k < 2; k++) {
@@ -160,7 +160,7 @@ Test(minicache, bytes_are_the_same_everywhere_and_within_the_bound) {
             prefill(&rig.net, &p, policies[i], 0);
             size_t visual = fv_kv_bytes(p.kv, FV_SEG_VISUAL), parts = 0, raw = 0;
             for (int32_t l = 0; l < 4; l++) {
-                const fv_kv_packed *at = fv_kv_packed_at(p.kv, l);
+                const fv_kv_packed *at = fv_kv_packed_of(p.kv, l, FV_SEG_VISUAL);
                 parts += fv_kv_packed_bytes(p.kv, l, FV_SEG_VISUAL);
                 for (int k = 0; at && k < 2; k++) raw += fv_packed_raw_bytes(&at->part[k].shape);
             }
@@ -268,8 +268,8 @@ Test(minicache, layers_that_are_left_over_stay_raw) {
         rig_open(&rig, &(rig_options){.shape = shape, .dtype = FV_F32});
         prefill(&rig.net, &p, policy, 0);
         for (int32_t l = 0; l < 5; l++)
-            cr_assert_eq(fv_kv_packed_at(p.kv, l) != NULL, l >= start + start % 2 && l < 4,
-                         "layer %d from %d on", l, start);
+            cr_assert_eq(fv_kv_packed_of(p.kv, l, FV_SEG_VISUAL) != NULL,
+                         l >= start + start % 2 && l < 4, "layer %d from %d on", l, start);
         cr_assert_eq(rig_send(&rig, &p, MORE, 2, &got, NULL), FV_OK, "%s", fv_last_error());
         cr_assert(same_store(p.kv, got.kv));
         fv_received_free(&got);
@@ -393,8 +393,8 @@ Test(minicache, pairs_that_are_none_are_refused) {
                   fv_refusal_name(why));
     }
     for (int part = 0; part < 4; part++) {
-        fv_codes_layout l =
-            fv_codes_layout_of(&fv_kv_packed_at(p.kv, part / 2)->part[part % 2].shape);
+        fv_codes_layout l = fv_codes_layout_of(
+            &fv_kv_packed_of(p.kv, part / 2, FV_SEG_VISUAL)->part[part % 2].shape);
         uint8_t *at = section_at(&s, FV_SECTION_FACTOR, part) + FV_SECTION_HEADER;
         cr_assert_gt(l.value, l.first, "something is kept");
         cr_assert_eq(fv_refusal_of(deliver_changed(&rig, &s, at + l.first + 4 * 7, 1u << 30)),
@@ -411,7 +411,7 @@ Test(minicache, pairs_that_are_none_are_refused) {
 /* ---- tokens that are pruned ---------------------------------------------------------- */
 
 static int32_t rows_left(const fv_kv *kv, int32_t layer) {
-    const fv_kv_packed *at = fv_kv_packed_at(kv, layer);
+    const fv_kv_packed *at = fv_kv_packed_of(kv, layer, FV_SEG_VISUAL);
     return at ? at->n_alive : fv_kv_len(kv, layer, 0, FV_SEG_VISUAL);
 }
 
@@ -476,7 +476,8 @@ Test(minicache, a_pair_that_data_cut_is_not_merged) {
     prefill(&net, &p, "prune=visipruner,filter=4,l2=0.3;pack=minicache,start=0", 0);
     int32_t merged = 0;
     for (int32_t l = 0; l < 8; l += 2) {
-        const fv_kv_packed *a = fv_kv_packed_at(p.kv, l), *b = fv_kv_packed_at(p.kv, l + 1);
+        const fv_kv_packed *a = fv_kv_packed_of(p.kv, l, FV_SEG_VISUAL),
+                           *b = fv_kv_packed_of(p.kv, l + 1, FV_SEG_VISUAL);
         cr_assert_eq(!a, !b);
         if (!a) continue;
         merged++;

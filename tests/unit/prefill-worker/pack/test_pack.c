@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "decode-worker/evict/evict.h"
-#include "model/net/kv_packed.h"
+#include "kv/packed.h"
 #include "policy/plan/packed_shape.h"
 #include "tests/support/evict.h"
 #include "tests/support/handoff.h"
@@ -121,7 +121,7 @@ static void assert_factors(tiny_shape shape) {
     for (int i = 0; i < 5; i++) {
         prefill(&net, &p, policies[i], i % 2 ? 7 : 0);
         for (int32_t l = 0; l < 4; l++) {
-            const fv_kv_packed *at = fv_kv_packed_at(p.kv, l);
+            const fv_kv_packed *at = fv_kv_packed_of(p.kv, l, FV_SEG_VISUAL);
             cr_assert(at && at->rows.n == VISUAL, "%s", policies[i]);
             for (int k = 0; k < 2; k++) {
                 double err = packed_error(raw.kv, at, l, k, &net.cfg.rope);
@@ -274,7 +274,7 @@ Test(pack, importance_begins_with_the_prompt_and_follows_the_answer) {
         tiny_prompt p, *one = &p;
         tiny_net_open(&net, tiny_shape_default(), FV_F32, NULL, 1);
         prefill(&net, &p, policies[i], 0);
-        fv_kv_packed *at = fv_kv_packed_at(p.kv, 1);
+        fv_kv_packed *at = fv_kv_packed_of(p.kv, 1, FV_SEG_VISUAL);
         cr_assert(at->observed);
         double sum = 0;
         for (int32_t j = 0; j < VISUAL; j++) sum += (double)at->importance[j];
@@ -345,8 +345,8 @@ Test(pack, a_turn_that_is_cut_ends_with_the_same_bits_and_groups) {
         cr_assert_eq(fv_model_runner_run(runner, &next, 1, p[i].logits), FV_OK);
         cr_assert(same_bits(p[i].logits, p[0].logits, 97), "cut %d", i);
         for (int32_t l = 0; l < 4; l++)
-            cr_assert_eq(memcmp(fv_kv_packed_at(p[i].kv, l)->importance,
-                                fv_kv_packed_at(p[0].kv, l)->importance, VISUAL * 4),
+            cr_assert_eq(memcmp(fv_kv_packed_of(p[i].kv, l, FV_SEG_VISUAL)->importance,
+                                fv_kv_packed_of(p[0].kv, l, FV_SEG_VISUAL)->importance, VISUAL * 4),
                          0);
     }
     for (int i = 0; i < 3; i++) tiny_prompt_free(&p[i]);
@@ -393,7 +393,7 @@ Test(pack, non_finite_tokens_end_only_their_request) {
     cr_assert_eq(p[0].packed.status, FV_EINVAL);
     cr_assert(strstr(p[0].packed.text, "layer 0"), "%s", p[0].packed.text);
     cr_assert_eq(p[1].packed.status, FV_OK);
-    cr_assert_not_null(fv_kv_packed_at(p[1].kv, 3));
+    cr_assert_not_null(fv_kv_packed_of(p[1].kv, 3, FV_SEG_VISUAL));
     prefill(&net, &raw, "", 0);
     cr_assert(same_bits(raw.logits, p[1].logits, 97));
     for (int b = 0; b < 2; b++) tiny_prompt_free(&p[b]);
@@ -481,7 +481,7 @@ static void anneal_packed(const char *lazy) {
         int32_t id = t, left = (int32_t)floor(VISUAL * cos(acos(-1) / 20 * t) + 1e-9);
         cr_assert_eq(fv_evict_step(&evict, p.kv, t), FV_OK, "%s", fv_last_error());
         for (int32_t l = 0; l < 4; l++) {
-            const fv_kv_packed *at = fv_kv_packed_at(p.kv, l);
+            const fv_kv_packed *at = fv_kv_packed_of(p.kv, l, FV_SEG_VISUAL);
             cr_assert_eq(at ? at->n_alive : 0, left, "layer %d at %d", l, t);
             for (int32_t a = 0; at && a < at->rows.n_anchor; a++)
                 for (int32_t j = at->first[a]; j < at->first[a + 1]; j++)
@@ -514,11 +514,11 @@ Test(pack, the_least_important_half_leaves_and_takes_its_bytes) {
     cr_assert_eq(rig_send(&rig, &p, MORE, 0, &got, NULL), FV_OK, "%s", fv_last_error());
     cr_assert_eq(evict_init(&evict, got.policy, got.n), FV_OK);
     for (int32_t l = 0; l < 4; l++)
-        memcpy(before[l], fv_kv_packed_at(got.kv, l)->importance, sizeof before[l]);
+        memcpy(before[l], fv_kv_packed_of(got.kv, l, FV_SEG_VISUAL)->importance, sizeof before[l]);
     for (int32_t t = 1; t < 3; t++) {
         cr_assert_eq(fv_evict_step(&evict, got.kv, t), FV_OK, "%s", fv_last_error());
         for (int32_t l = 0; l < 4; l++) {
-            const fv_kv_packed *at = fv_kv_packed_at(got.kv, l);
+            const fv_kv_packed *at = fv_kv_packed_of(got.kv, l, FV_SEG_VISUAL);
             cr_assert(at->rows.n == VISUAL / 2 && at->part[0].shape.n == VISUAL / 2);
             int32_t above = 0;
             float least = 1;

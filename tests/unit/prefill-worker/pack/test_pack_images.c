@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/net/kv_packed.h"
+#include "kv/packed.h"
 #include "tests/support/handoff.h"
 #include "tests/support/packed_error.h"
 
@@ -44,7 +44,7 @@ Test(pack_images, all_images_share_their_factors) {
         ok(tiny_prefill(&net, &p, 1, 17));
         cr_assert(same_bits(raw.logits, p.logits, 97));
         for (int32_t l = 0; l < LAYERS; l++) {
-            const fv_kv_packed *at = fv_kv_packed_at(p.kv, l);
+            const fv_kv_packed *at = fv_kv_packed_of(p.kv, l, FV_SEG_VISUAL);
             uint8_t seen[VISUAL + TEXT] = {0};
             cr_assert_eq(at->rows.n, VISUAL);
             for (int32_t j = 0; j < VISUAL; j++) {
@@ -89,8 +89,9 @@ Test(pack_images, several_images_answer_as_exact_does_here_and_there) {
                     "pack=svd,rank_k=48,rank_v=48,gain=0;expand=attention,rank=1");
         ok(tiny_prefill(&rig.net, &raw, 1, 0));
         ok(tiny_prefill(&rig.net, &p, 1, 5));
-        cr_assert_not_null(fv_kv_packed_at(p.kv, 0));
-        cr_assert_eq(fv_kv_packed_at(p.kv, 0)->part[0].shape.lowrank.rank, i == 0 ? 48 : n);
+        cr_assert_not_null(fv_kv_packed_of(p.kv, 0, FV_SEG_VISUAL));
+        cr_assert_eq(fv_kv_packed_of(p.kv, 0, FV_SEG_VISUAL)->part[0].shape.lowrank.rank,
+                     i == 0 ? 48 : n);
         cr_assert_eq(fv_kv_bytes(p.kv, FV_SEG_VISUAL), fv_plan_count(&p.plan).visual);
         ok(rig_send(&rig, &p, MORE, 1, &got, NULL));
         there = p;
@@ -119,7 +120,7 @@ Test(pack_images, an_image_of_one_token_stays_raw_where_packing_is_to_pay) {
     cr_assert(strstr(p.plan.note[FV_STAGE_PACK], "no layer has enough visual tokens"));
     cr_assert(strstr(p.plan.note[FV_STAGE_EXPAND], "no layer is packed"));
     ok(tiny_prefill(&net, &p, 1, 0));
-    cr_assert_null(fv_kv_packed_at(p.kv, 0));
+    cr_assert_null(fv_kv_packed_of(p.kv, 0, FV_SEG_VISUAL));
     tiny_prompt_free(&p);
     tiny_net_close(&net);
 }
@@ -187,7 +188,7 @@ Test(pack_images, zeros_and_numbers_of_all_sizes_have_factors) {
         tiny_net_open(&net, tiny_shape_default(), FV_F32, NULL, 1);
         fv_pack_report r = pack_written(&net, &p, 1, LOW ",block=0", numbers[i], numbers[i]);
         cr_assert_eq(r.status, FV_OK, "%s", r.text);
-        const fv_kv_packed *at = fv_kv_packed_at(p.kv, 1);
+        const fv_kv_packed *at = fv_kv_packed_of(p.kv, 1, FV_SEG_VISUAL);
         for (int k = 0; k < 2; k++) {
             int32_t rank = at->part[k].shape.lowrank.rank;
             float u[VISUAL * 11], basis[11 * HEADS * D];

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "decode-worker/evict/evict.h"
-#include "model/net/kv_packed.h"
+#include "kv/packed.h"
 #include "tests/support/evict.h"
 #include "tests/support/handoff.h"
 
@@ -55,7 +55,7 @@ Test(pack_select, what_the_selection_keeps_is_what_is_packed) {
         start(&net, &p, policies[i][1], 13);
         cr_assert(same_bits(raw.logits, p.logits, 97), "prefill is the same");
         for (int32_t l = 0; l < LAYERS; l++) {
-            const fv_kv_packed *at = fv_kv_packed_at(p.kv, l);
+            const fv_kv_packed *at = fv_kv_packed_of(p.kv, l, FV_SEG_VISUAL);
             int32_t n = fv_kv_len(raw.kv, l, 0, FV_SEG_VISUAL), pos[VISUAL];
             cr_assert_eq(at ? at->rows.n : 0, n, "%s: layer %d", policies[i][1], l);
             cr_assert_lt(n, VISUAL);

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "decode-worker/evict/evict.h"
-#include "model/net/kv_packed.h"
+#include "kv/packed.h"
 #include "policy/plan/packed_shape.h"
 #include "tests/support/evict.h"
 #include "tests/support/handoff.h"
@@ -89,7 +89,7 @@ Test(pack_text, keys_are_factors_and_values_keep_every_bit) {
         start(&net, &p, VISUAL, policies[i], i % 2 ? 7 : 0);
         cr_assert(same_bits(raw.logits, p.logits, 97), "the first token comes from the rows");
         for (int32_t l = 0; l < LAYERS; l++) {
-            const fv_kv_packed *at = fv_kv_packed_text(p.kv, l);
+            const fv_kv_packed *at = fv_kv_packed_of(p.kv, l, FV_SEG_TEXT);
             cr_assert(at && at->rows.n == TEXT && at->source_layer == l, "%s", policies[i]);
             cr_assert_eq(fv_kv_len(p.kv, l, 1, FV_SEG_TEXT), 0);
             cr_assert_eq(packed_error(raw.kv, at, l, FV_PACKED_V, &net.cfg.rope), 0);
@@ -138,7 +138,7 @@ Test(pack_text, bytes_are_those_of_the_plan_in_the_pool_on_the_wire_and_where_th
         fv_received got;
         rig_open(&rig, &(rig_options){.dtype = dtypes[i % 3]});
         start(&rig.net, &p, i % 2 ? VISUAL : 0, policy, 0);
-        cr_assert_not_null(fv_kv_packed_text(p.kv, 2), "%s", policy);
+        cr_assert_not_null(fv_kv_packed_of(p.kv, 2, FV_SEG_TEXT), "%s", policy);
         fv_plan_bytes plan = fv_plan_count(&p.plan);
         size_t visual = fv_kv_bytes(p.kv, FV_SEG_VISUAL), text = fv_kv_bytes(p.kv, FV_SEG_TEXT);
         cr_assert_leq(visual + text, plan.held, "%s", policy);
@@ -288,7 +288,7 @@ Test(pack_text, sections_that_lie_about_text_are_refused) {
     rig_stream s;
     rig_open(&rig, &(rig_options){.dtype = FV_F16});
     start(&rig.net, &p, 0, LOW, 0);
-    size_t anchors = (size_t)fv_kv_packed_text(p.kv, 0)->rows.n_anchor;
+    size_t anchors = (size_t)fv_kv_packed_of(p.kv, 0, FV_SEG_TEXT)->rows.n_anchor;
     size_t pos_at = FIRST_AT + 4 * (2 * anchors + 1);
     const struct {
         size_t at;

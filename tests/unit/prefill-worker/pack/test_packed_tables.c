@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "decode-worker/evict/evict.h"
-#include "model/net/kv_packed.h"
+#include "kv/packed.h"
 #include "tests/support/evict.h"
 #include "tests/support/handoff.h"
 

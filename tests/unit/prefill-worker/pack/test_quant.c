@@ -8,7 +8,7 @@
 
 #include "decode-worker/evict/evict.h"
 #include "handoff/kv_packet.h"
-#include "model/net/kv_packed.h"
+#include "kv/packed.h"
 #include "policy/plan/packed_shape.h"
 #include "tests/support/evict.h"
 #include "tests/support/handoff.h"
@@ -71,7 +71,7 @@ static void assert_codes(tiny_shape shape) {
     for (int i = 0; i < 4; i++) {
         prefill(&net, &p, policies[i], i % 2 ? 7 : 0);
         for (int32_t l = 0; l < 4; l++) {
-            const fv_kv_packed *at = fv_kv_packed_at(p.kv, l);
+            const fv_kv_packed *at = fv_kv_packed_of(p.kv, l, FV_SEG_VISUAL);
             cr_assert(at && at->rows.n == VISUAL && !fv_kv_len(p.kv, l, 0, FV_SEG_VISUAL));
             for (int k = 0; k < 2; k++) {
                 double err = packed_error(raw.kv, at, l, k, &net.cfg.rope);
@@ -216,7 +216,8 @@ Test(quant, outliers_with_invalid_indices_are_refused) {
             memcpy(&length, at + 40, 4);
             if (type == FV_SECTION_FACTOR && seen++ == part) break;
         }
-        fv_codes_layout l = fv_codes_layout_of(&fv_kv_packed_at(p.kv, 0)->part[part].shape);
+        fv_codes_layout l =
+            fv_codes_layout_of(&fv_kv_packed_of(p.kv, 0, FV_SEG_VISUAL)->part[part].shape);
         at += FV_SECTION_HEADER + l.first + 4 * 7;
         uint32_t was, lie = 1u << 30;
         memcpy(&was, at, 4);
@@ -257,13 +258,13 @@ static void anneal(const char *before) {
     cr_assert_eq(evict_init(&evict[1], got.policy, got.n), FV_OK);
     size_t bytes = fv_kv_bytes(got.kv, FV_SEG_VISUAL);
     int32_t had[4];
-    for (int32_t l = 0; l < 4; l++) had[l] = fv_kv_packed_at(got.kv, l)->rows.n;
+    for (int32_t l = 0; l < 4; l++) had[l] = fv_kv_packed_of(got.kv, l, FV_SEG_VISUAL)->rows.n;
     for (int32_t t = 1; t <= 10; t++) {
         int32_t id = t;
         cr_assert_eq(fv_evict_step(&evict[0], here.kv, t), FV_OK, "%s", fv_last_error());
         cr_assert_eq(fv_evict_step(&evict[1], there.kv, t), FV_OK, "%s", fv_last_error());
         for (int32_t l = 0; l < 4; l++) {
-            const fv_kv_packed *at = fv_kv_packed_at(there.kv, l);
+            const fv_kv_packed *at = fv_kv_packed_of(there.kv, l, FV_SEG_VISUAL);
             int32_t rows = at ? at->n_alive : fv_kv_len(there.kv, l, 0, FV_SEG_VISUAL);
             int32_t left = (int32_t)floor(had[l] * cos(acos(-1) / 20 * t) + 1e-9);
             cr_assert_eq(rows, left, "layer %d at %d: %d and not %d", l, t, rows, left);

@@ -97,7 +97,7 @@ Test(text_codes, text_but_for_its_first_and_last_token_is_codes) {
         start(&net, &p, VISUAL, policies[i], i % 2 ? 7 : 0);
         cr_assert(same_bits(raw.logits, p.logits, 97), "the first token comes from the rows");
         for (int32_t l = 0; l < LAYERS; l++) {
-            const fv_kv_packed *at = fv_kv_packed_text(p.kv, l);
+            const fv_kv_packed *at = fv_kv_packed_of(p.kv, l, FV_SEG_TEXT);
             cr_assert(at && !at->next && at->rows.n == TEXT - 2 && at->source_layer == l);
             cr_assert_eq(fv_kv_len(p.kv, l, 1, FV_SEG_TEXT), 2);
             const int32_t *pos = fv_kv_positions(p.kv, l, 1, FV_SEG_TEXT);
@@ -147,7 +147,7 @@ Test(text_codes, bytes_are_those_of_the_plan_in_the_pool_on_the_wire_and_where_t
         fv_received got;
         rig_open(&rig, &(rig_options){.dtype = dtypes[i % 3]});
         start(&rig.net, &p, i % 2 ? VISUAL : 0, policy, 0);
-        cr_assert_not_null(fv_kv_packed_text(p.kv, 2), "%s", policy);
+        cr_assert_not_null(fv_kv_packed_of(p.kv, 2, FV_SEG_TEXT), "%s", policy);
         fv_plan_bytes plan = fv_plan_count(&p.plan);
         size_t visual = fv_kv_bytes(p.kv, FV_SEG_VISUAL), text = fv_kv_bytes(p.kv, FV_SEG_TEXT);
         cr_assert_leq(visual + text, plan.held, "%s", policy);
@@ -213,7 +213,7 @@ Test(text_codes, each_period_adds_a_block_and_leaves_the_others_alone) {
             fv_text_held h = fv_text_hold(&text.rule, TEXT, t + 1, times, &w, true);
             cr_assert_eq(fv_kv_len(p.kv, 1, 0, FV_SEG_TEXT), h.raw, "at %d", t);
             cr_assert_eq(fv_kv_packed_bytes(p.kv, 1, FV_SEG_TEXT), h.codes);
-            const fv_kv_packed *first = fv_kv_packed_text(p.kv, 1);
+            const fv_kv_packed *first = fv_kv_packed_of(p.kv, 1, FV_SEG_TEXT);
             if (!was) {
                 bytes = fv_packed_bytes(&first->part[0].shape);
                 was = malloc(bytes);
@@ -370,7 +370,7 @@ Test(text_codes, sections_that_lie_about_text_are_refused) {
     for (int32_t t = 0; t < 40; t++) more[t] = id_of(t);
     tiny_prompt_again(&rig.net, &q, &p, CODES, more, 40);
     ok(tiny_prefill(&rig.net, &q, 1, 0));
-    const fv_kv_packed *at = fv_kv_packed_text(q.kv, 0);
+    const fv_kv_packed *at = fv_kv_packed_of(q.kv, 0, FV_SEG_TEXT);
     cr_assert(at->next && at->next->next && !at->next->next->next);
     const struct {
         uint32_t type;

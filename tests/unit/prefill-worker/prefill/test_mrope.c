@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "kernels/backends/open.h"
-#include "model/net/kv_packed.h"
+#include "kv/packed.h"
 #include "tests/support/packed_error.h"
 #include "tests/support/tiny_net.h"
 
@@ -138,7 +138,7 @@ Test(mrope, compressed_keys_are_relative_to_the_triple_of_their_block) {
     tiny_net_open(&net, tiny_shape_mrope(true), FV_F32, NULL, 1);
     prefill(&net, &raw, layout, "", 0);
     prefill(&net, &p, layout, "pack=svd,rank_k=48,rank_v=48,gain=0,block=16", 0);
-    const fv_kv_packed *at = fv_kv_packed_at(p.kv, 0);
+    const fv_kv_packed *at = fv_kv_packed_of(p.kv, 0, FV_SEG_VISUAL);
     cr_assert_eq(at->rows.n, 59);
     for (int32_t a = 0; a < at->rows.n_anchor; a++) cr_assert_eq(at->anchor[a], 5 + 16 * a);
     cr_assert_lt(packed_error(raw.kv, at, 0, FV_PACKED_K, &net.cfg.rope), 1e-4);

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "common/file.h"
-#include "model/net/kv.h"
+#include "kv/kv.h"
 #include "prefill-worker/prompt/prompt.h"
 
 enum { SOFT = 1102, N_TOKEN = 4 };

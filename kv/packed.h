@@ -1,26 +1,25 @@
-#ifndef FOVEA_MODEL_NET_KV_PACKED_H
-#define FOVEA_MODEL_NET_KV_PACKED_H
+#ifndef FOVEA_KV_PACKED_H
+#define FOVEA_KV_PACKED_H
 
-/* COMPRESSED LAYERS of a KV store: a layer's visual tokens as low-rank factors (packed/lowrank.h),
- * as codes (packed/codes.h) or as directions shared by two layers (packed/merged.h), instead of
- * uncompressed entries. Its visual block tables are empty then. Its text tokens are uncompressed
- * and grow as usual. If text is compressed too, its block tables hold the uncompressed tokens only.
- * With factors of keys (pack=svd,compress_text=keys) these are the tokens after the prompt; the
+/* PACKED LAYERS of a KV store: a layer's visual rows in one of the forms of packed/forms.h, instead of
+ * raw rows. Its visual block tables are empty then. Its text rows are raw
+ * and grow as usual. If text is packed too, its block tables hold the raw rows only.
+ * With factors of keys (pack=svd,compress_text=keys) these are the rows after the prompt; the
  * prompt is one block with uncompressed values. With codes (model/net/text_codes.h) they are the
- * first token and the latest ones; the others are in a list of blocks.
+ * first row and the latest ones; the others are in a list of blocks.
  *
- *   slab --fv_kv_pack--> compressed --fv_kv_packed_keep--> fewer tokens --> none
- *                                                              '--fv_unpack--> few uncompressed
+ *   extent --fv_kv_pack--> packed --fv_kv_packed_keep--> fewer rows --> none
+ *                                                              '--fv_unpack--> few raw ones
  *
  * Keys and values are two blocks. A lazy layer uses the keys of its source layer: it has memory for
  * values only and is freed before its source layer. The same holds for the second of two merged
  * layers, which owns its blocks except for the directions. Blocks are charged to the pool to the
- * byte, and so are the tables of their token indices (fv_kv_packed_tables).
+ * byte, and so are the tables of their rows (fv_kv_packed_tables).
  *
  * Runs on the thread that owns the store. */
 #include "common/arena.h"
-#include "model/net/kv.h"
-#include "model/net/rope.h"
+#include "common/rope.h"
+#include "kv/kv.h"
 #include "packed/forms.h"
 
 /* Rows, their order, and the shape of their parts: a packed layer without its bytes. */
@@ -52,7 +51,7 @@ typedef struct fv_kv_packed {
     uint8_t *group;        /* [n] */
     int32_t n_alive;       /* valid rows */
     int32_t n_first;       /* rows before any was dropped */
-    /* Attention that tokens receive (expand.h); NULL: not observed. */
+    /* Attention that rows receive (expand.h); NULL: not observed. */
     float *importance; /* [n] on the host */
     float *turn;       /* [n] on the store's device: mean over the rows of this turn, */
     int32_t n_turn;    /* of which n_turn have run */
@@ -75,15 +74,11 @@ typedef struct fv_kv_packed {
     bool pays_observed; /* charged for importance and turn too, allocated or not */
 } fv_kv_packed;
 
-/* The packed block of a layer's visual tokens, or NULL if the layer is raw. Borrowed until a call
- * below changes the layer or the store closes. */
-fv_kv_packed *fv_kv_packed_at(const fv_kv *kv, int32_t layer);
-
-/* First packed block of the layer's text tokens, or of either segment. */
-fv_kv_packed *fv_kv_packed_text(const fv_kv *kv, int32_t layer);
+/* The first packed block of a segment, or NULL if the layer is raw; the visual segment has one at most.
+ * Borrowed until a call below changes the layer or the store closes. */
 fv_kv_packed *fv_kv_packed_of(const fv_kv *kv, int32_t layer, fv_kv_segment seg);
 
-/* Number of the layer's text tokens that are in blocks. */
+/* Number of the layer's text rows that are in blocks. */
 int32_t fv_kv_packed_text_rows(const fv_kv *kv, int32_t layer);
 
 /* Packs a layer, or those of its text rows that are in no block yet: frees the raw rows of the form
@@ -99,12 +94,10 @@ static inline const fv_packed_format *fv_kv_packed_format_of(const fv_kv_packed 
 /* Returns whether the block owns its keys. */
 bool fv_kv_packed_owns_keys(const fv_kv_packed *p, int32_t layer);
 
-/* Computes the anchors' angles, which attention needs, once for all layers with the same rows. */
-fv_status fv_kv_packed_angles(fv_kv *kv, fv_kv_packed *p, const fv_rope *rope);
-
-/* Makes the codes of keys that attention needs, if the shape has them: once, from coefficients that
- * have arrived. FV_EUNSUPPORTED if the backend makes none. */
-fv_status fv_kv_packed_codes(fv_kv_packed *p, fv_backend *be);
+/* Makes what attention needs, once: the angles, for all layers with the same rows; and the codes of keys,
+ * if the shape has them, from coefficients that have arrived. FV_EUNSUPPORTED if the backend makes no
+ * codes. */
+fv_status fv_kv_packed_ready(fv_kv *kv, fv_kv_packed *p, fv_backend *be, const fv_rope *rope);
 
 /* Allocates importance [n]; does nothing if it is there. */
 fv_status fv_kv_packed_observe(fv_kv *kv, fv_kv_packed *p);
@@ -121,35 +114,35 @@ fv_status fv_kv_packed_on_host(const fv_kv *kv, const fv_packed_part *part, fv_a
 /* Copies group[] to the device after a change on the host. */
 fv_status fv_kv_packed_regroup(fv_kv *kv, fv_kv_packed *p);
 
-/* Removes all text tokens of a layer, compressed or not: for a caller that holds a copy and
+/* Removes all text rows of a layer, packed or not: for a caller that holds a copy and
  * compresses them together (decode-worker/conversations/recompress.h). Layers that use its keys
  * must follow before the next forward batch. */
 fv_status fv_kv_clear_text(fv_kv *kv, int32_t layer);
 
-/* The functions below are for visual tokens. */
+/* The functions below are for visual rows. */
 
-/* Layers of one group of latents hold the first tokens of their source layer, no layer more than an
+/* Layers of one group of latents hold the first rows of their source layer, no layer more than an
  * earlier one, all in one anchor block in rank order. */
 
-/* Drops tokens without moving any: the first alive[a] tokens of each anchor block [n_anchor] stay
- * valid. Dropped tokens cannot return. Lazy layers drop the same tokens; with latents only this
+/* Drops rows without moving any: the first alive[a] rows of each anchor block [n_anchor] stay
+ * valid. Dropped rows cannot return. Lazy layers drop the same rows; with latents only this
  * layer drops. */
 fv_status fv_kv_packed_shorten(fv_kv *kv, int32_t layer, const int32_t *alive);
 
-/* Drops by rank: tokens of rank below v stay valid. When a quarter of the tokens is invalid the
+/* Drops by rank: rows of rank below v stay valid. When a quarter of the rows is invalid the
  * blocks are reallocated, and when none is valid they return to the pool. */
 fv_status fv_kv_packed_shrink(fv_kv *kv, int32_t layer, int32_t v);
 
-/* Reallocates the blocks with the valid tokens idx[0 .. n), anchor block by anchor block and in any
- * order within one; their bits stay the same. n = 0 leaves the layer without visual tokens. The
+/* Reallocates the blocks with the valid rows idx[0 .. n), anchor block by anchor block and in any
+ * order within one; their bits stay the same. n = 0 leaves the layer without visual rows. The
  * memory of the others returns to the pool. Call it for the source layer: lazy layers keep the same
- * tokens, layers of latents those of them that they have, which must come first in idx. */
+ * rows, layers of latents those of them that they have, which must come first in idx. */
 fv_status fv_kv_packed_keep(fv_kv *kv, int32_t layer, const int32_t *idx, int32_t n);
 
-/* Keeps tokens of latents: layer l keeps idx[0 .. n[l]). */
+/* Keeps rows of latents: layer l keeps idx[0 .. n[l]). */
 fv_status fv_kv_packed_nest(fv_kv *kv, int32_t layer, const int32_t *idx, const int32_t *n);
 
-/* Reallocates the blocks with the valid tokens. */
+/* Reallocates the blocks with the valid rows. */
 fv_status fv_kv_packed_fit(fv_kv *kv, int32_t layer);
 
 /* Ends the packed state of a layer without packed rows left, recording how many it had at first

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/net/kv_internal.h"
+#include "kv/internal.h"
 
 static bool same_set(const fv_kv_packed_set *a, const fv_kv_packed_set *b) {
     size_t rows = (size_t)a->n, blocks = (size_t)a->n_anchor;
@@ -25,7 +25,7 @@ static size_t host_ints(const fv_kv_packed_set *s) {
 static fv_status copy_host(const fv_kv_packed_set *like, fv_kv_packed_set *s) {
     size_t rows = (size_t)like->n, blocks = (size_t)like->n_anchor;
     int32_t *at = malloc(host_ints(like) * sizeof *at);
-    if (!at) return FV_FAIL(FV_ENOMEM, "out of memory for %d compressed tokens", like->n);
+    if (!at) return FV_FAIL(FV_ENOMEM, "out of memory for %d packed rows", like->n);
     s->host = at;
     memcpy(at, like->pos, rows * sizeof *at);
     memcpy(at + rows, like->first, (blocks + 1) * sizeof *at);
@@ -53,15 +53,15 @@ static size_t angle_rows(const fv_kv_packed_set *s) {
 }
 
 /* Returns the bytes of a set. Angles are charged from the beginning, because every reader needs them, and
- * a store that has its tokens must not be refused memory for them. */
+ * a store that has its rows must not be refused memory for them. */
 size_t fv_kv_packed_set_bytes(const fv_kv *kv, const fv_kv_packed_set *s) {
-    size_t half = (size_t)fv_kv_get_shape(kv)->d_head / 2;
+    size_t half = (size_t)kv->account.shape->d_head / 2;
     return sizeof *s + host_ints(s) * sizeof(int32_t) + s->rows_buf.bytes +
            (s->anchor || s->turned ? 2 * angle_rows(s) * half * sizeof(float) : 0);
 }
 
 static void set_free(fv_kv *kv, fv_kv_packed_set *s) {
-    (void)fv_kv_tables_charge(kv, 0, &s->charged);
+    (void)fv_kv_charge_tables(&kv->account, 0, &s->charged);
     fv_buf_free(&s->rows_buf);
     fv_buf_free(&s->angle_buf);
     free(s->host);
@@ -73,14 +73,15 @@ fv_status fv_kv_packed_set_take(fv_kv *kv, const fv_kv_packed_set *like, fv_kv_p
     while (s && !same_set(s, like)) s = s->next;
     if (!s) {
         s = calloc(1, sizeof *s);
-        if (!s) return FV_FAIL(FV_ENOMEM, "out of memory for compressed tokens");
+        if (!s) return FV_FAIL(FV_ENOMEM, "out of memory for packed rows");
         s->n = like->n;
         s->n_anchor = like->n_anchor;
         s->tiles = like->tiles;
         s->turned = like->turned;
         fv_status st = copy_host(like, s);
-        if (st == FV_OK) st = copy_there(fv_kv_get_device(kv), s);
-        if (st == FV_OK) st = fv_kv_tables_charge(kv, fv_kv_packed_set_bytes(kv, s), &s->charged);
+        if (st == FV_OK) st = copy_there(kv->account.device, s);
+        if (st == FV_OK)
+            st = fv_kv_charge_tables(&kv->account, fv_kv_packed_set_bytes(kv, s), &s->charged);
         if (st != FV_OK) {
             set_free(kv, s);
             return st;
@@ -130,12 +131,12 @@ static void tile_angles(const fv_kv_packed_set *s, const fv_rope_map *map, const
 
 fv_status fv_kv_packed_set_angles(fv_kv *kv, fv_kv_packed_set *s, const fv_rope *rope) {
     if (!(s->anchor || s->turned) || s->angle_buf.data) return FV_OK;
-    assert(rope->half <= fv_kv_get_shape(kv)->d_head / 2);
+    assert(rope->half <= kv->account.shape->d_head / 2);
     size_t n = angle_rows(s) * (size_t)rope->half, bytes = n * sizeof(float);
     float *angles = calloc(2, bytes);
-    if (!angles) return FV_FAIL(FV_ENOMEM, "out of memory for the angles of %d tokens", s->n);
-    (s->tiles ? tile_angles : block_angles)(s, fv_kv_rope_map(kv), rope, angles, angles + n);
-    fv_device *dev = fv_kv_get_device(kv);
+    if (!angles) return FV_FAIL(FV_ENOMEM, "out of memory for the angles of %d rows", s->n);
+    (s->tiles ? tile_angles : block_angles)(s, &kv->rope_map, rope, angles, angles + n);
+    fv_device *dev = kv->account.device;
     fv_buf buf;
     fv_status st = fv_buf_alloc(dev, 2 * bytes, FV_BUF_DEVICE, &buf);
     if (st == FV_OK) {

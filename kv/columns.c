@@ -1,9 +1,9 @@
-/* Columns: values beside the tokens of a store, moved as tokens move. One thread at a time. */
+/* Columns: values beside the rows of a store, moved as rows move. One thread at a time. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/net/kv_internal.h"
+#include "kv/internal.h"
 
 void fv_kv_add_column(fv_kv *kv, fv_kv_column column, size_t bytes) {
     assert(!kv->state[0].cap);
@@ -17,8 +17,8 @@ void *fv_kv_values(const fv_kv *kv, int32_t layer, int32_t head, fv_kv_segment s
     return kv->state[fv_kv_run_at(kv, layer, head, seg)].column[column];
 }
 
-static char *value_of(const fv_kv *kv, const fv_kv_run_state *st, int c, int32_t token) {
-    return (char *)st->column[c] + (size_t)token * kv->column_bytes[c];
+static char *value_of(const fv_kv *kv, const fv_kv_run_state *st, int c, int32_t row) {
+    return (char *)st->column[c] + (size_t)row * kv->column_bytes[c];
 }
 
 fv_status fv_kv_columns_grow(const fv_kv *kv, fv_kv_run_state *st, int32_t n) {
@@ -27,7 +27,7 @@ fv_status fv_kv_columns_grow(const fv_kv *kv, fv_kv_run_state *st, int32_t n) {
     for (int c = 0; c < FV_N_KV_COLUMN; c++) {
         if (kv->column_bytes[c] == 0) continue;
         void *grown = realloc(st->column[c], (size_t)cap * kv->column_bytes[c]);
-        if (!grown) return FV_FAIL(FV_ENOMEM, "out of memory for values of %d tokens", cap);
+        if (!grown) return FV_FAIL(FV_ENOMEM, "out of memory for values of %d rows", cap);
         st->column[c] = grown;
     }
     st->cap = cap;

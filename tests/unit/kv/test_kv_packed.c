@@ -1,11 +1,11 @@
-/* model/net/kv_packed.c and compressed layers over the wire: memory to the byte, pruned tokens,
+/* kv/packed.c and compressed layers over the wire: memory to the byte, pruned tokens,
  * refused sections. Factors here are arbitrary numbers; other tests check their quality. */
 #include <criterion/criterion.h>
 #include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/net/kv_packed.h"
+#include "kv/packed.h"
 #include "tests/support/handoff.h"
 #include "tests/support/sanitized.h"
 #include "tests/support/stream.h"
@@ -89,14 +89,15 @@ Test(kv_packed, a_packed_layer_holds_its_factors_to_the_byte_and_no_tokens) {
     handoff_rig rig;
     tiny_prompt p;
     start(&rig, &p, FV_BF16, 16);
-    const fv_kv_packed *one = fv_kv_packed_at(p.kv, 1), *two = fv_kv_packed_at(p.kv, 2);
+    const fv_kv_packed *one = fv_kv_packed_of(p.kv, 1, FV_SEG_VISUAL),
+                       *two = fv_kv_packed_of(p.kv, 2, FV_SEG_VISUAL);
     size_t raw = VISUAL * 2 * 2 * 24 * 2, used = fv_kv_pool_used(rig.net.pool);
     cr_assert_eq(fv_kv_bytes(p.kv, FV_SEG_VISUAL),
                  2 * raw + part_bytes(one, 0) + part_bytes(one, 1) + part_bytes(two, 1));
     cr_assert_eq(fv_kv_bytes_held(p.kv), used);
     cr_assert_eq(fv_kv_len(p.kv, 1, 0, FV_SEG_VISUAL), 0);
     cr_assert_eq(two->part[0].data, one->part[0].data, "keys are shared");
-    cr_assert_null(fv_kv_packed_at(p.kv, 0));
+    cr_assert_null(fv_kv_packed_of(p.kv, 0, FV_SEG_VISUAL));
     finish(&rig, &p);
 }
 
@@ -107,7 +108,7 @@ Test(kv_packed, removed_tokens_free_their_bytes_and_the_others_keep_their_bits) 
         tiny_prompt p;
         float before[VISUAL * RANK], after[VISUAL * RANK];
         start(&rig, &p, FV_F32, bits[b]);
-        fv_kv_packed *two = fv_kv_packed_at(p.kv, 2);
+        fv_kv_packed *two = fv_kv_packed_of(p.kv, 2, FV_SEG_VISUAL);
         cr_assert_eq(fv_kv_packed_observe(p.kv, two), FV_OK);
         for (int32_t j = 0; j < VISUAL; j++) two->importance[j] = (float)two->pos[j];
         fv_packed_read_u(&two->part[1], 0, VISUAL, before);
@@ -116,12 +117,12 @@ Test(kv_packed, removed_tokens_free_their_bytes_and_the_others_keep_their_bits) 
             if ((j >= 16 && j < 19) || j >= 64) idx[n++] = j;
         cr_assert_eq(fv_kv_packed_keep(p.kv, 1, idx, n), FV_OK, "%s", fv_last_error());
         for (int32_t l = 1; l < 3; l++) {
-            const fv_kv_packed *at = fv_kv_packed_at(p.kv, l);
+            const fv_kv_packed *at = fv_kv_packed_of(p.kv, l, FV_SEG_VISUAL);
             cr_assert(at->rows.n == n && at->n_alive == n && at->rows.n_anchor == 2);
             cr_assert(at->first[1] == 3 && at->first[2] == n);
             cr_assert(at->anchor[0] == 21 && at->anchor[1] == 69);
             cr_assert_eq(at->part[1].shape.n, n);
-            cr_assert_eq(at->part[0].data, fv_kv_packed_at(p.kv, 1)->part[0].data);
+            cr_assert_eq(at->part[0].data, fv_kv_packed_of(p.kv, 1, FV_SEG_VISUAL)->part[0].data);
         }
         fv_packed_read_u(&two->part[1], 0, n, after);
         for (int32_t j = 0; j < n; j++) {
@@ -130,7 +131,8 @@ Test(kv_packed, removed_tokens_free_their_bytes_and_the_others_keep_their_bits) 
         }
         cr_assert_eq(fv_kv_bytes_held(p.kv), fv_kv_pool_used(rig.net.pool));
         cr_assert_eq(fv_kv_packed_keep(p.kv, 1, NULL, 0), FV_OK);
-        cr_assert(!fv_kv_packed_at(p.kv, 1) && !fv_kv_packed_at(p.kv, 2));
+        cr_assert(!fv_kv_packed_of(p.kv, 1, FV_SEG_VISUAL) &&
+                  !fv_kv_packed_of(p.kv, 2, FV_SEG_VISUAL));
         cr_assert_eq(fv_kv_bytes_held(p.kv), fv_kv_pool_used(rig.net.pool));
         finish(&rig, &p);
     }
@@ -141,11 +143,12 @@ Test(kv_packed, tokens_can_be_removed_without_moving_others) {
     tiny_prompt p;
     start(&rig, &p, FV_F32, 16);
     int32_t alive[BLOCKS] = {16, 0, 3, 16, 1};
-    cr_assert_null(fv_kv_packed_at(p.kv, 1)->rows.valid);
+    cr_assert_null(fv_kv_packed_of(p.kv, 1, FV_SEG_VISUAL)->rows.valid);
     cr_assert_eq(fv_kv_packed_shorten(p.kv, 1, alive), FV_OK);
     for (int32_t l = 1; l < 3; l++) {
-        cr_assert_eq(fv_kv_packed_at(p.kv, l)->n_alive, 36);
-        cr_assert_eq(memcmp(fv_kv_packed_at(p.kv, l)->rows.valid, alive, sizeof alive), 0);
+        cr_assert_eq(fv_kv_packed_of(p.kv, l, FV_SEG_VISUAL)->n_alive, 36);
+        cr_assert_eq(
+            memcmp(fv_kv_packed_of(p.kv, l, FV_SEG_VISUAL)->rows.valid, alive, sizeof alive), 0);
     }
     finish(&rig, &p);
 }
@@ -188,7 +191,7 @@ Test(kv_packed, packed_layers_arrive_bit_for_bit_and_as_large_as_they_were) {
         tiny_prompt p;
         fv_received got;
         start(&rig, &p, dtypes[i % 3], bits[i / 3]);
-        fv_kv_packed *one = fv_kv_packed_at(p.kv, 1);
+        fv_kv_packed *one = fv_kv_packed_of(p.kv, 1, FV_SEG_VISUAL);
         cr_assert_eq(fv_kv_packed_observe(p.kv, one), FV_OK);
         for (int32_t j = 0; j < VISUAL; j++) one->importance[j] = number(j);
         one->observed = true;
@@ -369,11 +372,11 @@ Test(kv_packed, layers_with_the_same_tokens_share_one_table_of_angles) {
         tiny_prompt p;
         tiny_net_open(&net, tiny_shape_default(), FV_F32, NULL, 1);
         prefilled(&net, &p, list[i].policy);
-        const float *angles = fv_kv_packed_at(p.kv, 0)->rows.cos;
+        const float *angles = fv_kv_packed_of(p.kv, 0, FV_SEG_VISUAL)->rows.cos;
         cr_assert_not_null(angles, "%s", list[i].policy);
         for (int32_t l = 1; l < 4; l++)
-            cr_assert_eq(fv_kv_packed_at(p.kv, l)->rows.cos == angles, l < list[i].other,
-                         "%s: layer %d", list[i].policy, l);
+            cr_assert_eq(fv_kv_packed_of(p.kv, l, FV_SEG_VISUAL)->rows.cos == angles,
+                         l < list[i].other, "%s: layer %d", list[i].policy, l);
         tiny_prompt_free(&p);
         cr_assert_eq(fv_kv_pool_used(net.pool), 0);
         tiny_net_close(&net);
@@ -415,7 +418,7 @@ Test(kv_packed, tables_are_what_the_allocator_gave_for_them) {
             came_back = 0;
             watched = true;
             for (int32_t l = 0; l < 4; l++) {
-                const fv_kv_packed *at = fv_kv_packed_at(p.kv, l);
+                const fv_kv_packed *at = fv_kv_packed_of(p.kv, l, FV_SEG_VISUAL);
                 if (at && at->source_layer == l) fv_kv_packed_keep(p.kv, l, NULL, 0);
             }
             watched = false;

@@ -1,4 +1,4 @@
-/* model/net/kv.c: ragged lengths, pages, slabs, compaction, limits. */
+/* kv/rows.c: ragged lengths, pages, slabs, compaction, limits. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <signal.h>
@@ -7,7 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "model/net/kv.h"
+#include "kv/kv.h"
 
 enum { N = 2, HKV = 3, D = 4 };
 

@@ -1,62 +1,42 @@
-#ifndef FOVEA_MODEL_NET_KV_H
-#define FOVEA_MODEL_NET_KV_H
+#ifndef FOVEA_KV_KV_H
+#define FOVEA_KV_KV_H
 
-/* THE KV STORE of one request: KV entries of varying number per layer and KV head, in two segments.
+/* THE KV STORE of one request. A ROW is what the store holds of a token in one place: its key and value
+ * in one KV head of a layer, or in a packed layer (kv/packed.h) in all heads together. The number of rows
+ * varies by layer and KV head. There are two segments:
  *
- *   FV_SEG_VISUAL   visual tokens: one contiguous slab per layer, of exactly the entries it holds;
- *                   written during prefill, then only shortened
- *   FV_SEG_TEXT     prompt text and generated tokens: blocks of FV_KV_BLOCK entries per layer and
- *                   head, taken from a pool as the sequence grows
+ *   FV_SEG_VISUAL   visual tokens: one extent per layer, of exactly the rows it holds; written during
+ *                   prefill, then only shortened
+ *   FV_SEG_TEXT     prompt text and generated tokens: blocks of FV_KV_BLOCK rows per layer and head,
+ *                   whose pages come from the pool as the sequence grows
  *
  * Every (layer, head, segment) has its own length: pruning drops tokens from whole layers,
- * selection drops entries from single heads. Entries of a segment are in ascending position, with
- * two exceptions: visual entries of a ranked layer are in the order of their rank, and a store that
- * evicts single entries (fv_kv_remove) has no order. Positions are those of the original prompt and
- * never change (keys are stored rotated). A layer may hold masked visual tokens (fv_kv_mask), which
- * no query attends to. They are the last entries of each head.
+ * selection drops rows from single heads. Rows of a segment are in ascending position, with two
+ * exceptions: visual rows of a ranked layer are in the order of their rank, and a store that evicts
+ * single rows (fv_kv_remove) has no order. Positions are those of the original prompt and never change
+ * (keys are stored rotated). A layer may hold masked visual rows (fv_kv_mask), which no query attends
+ * to. They are the last rows of each head.
  *
  * A lazy layer uses the keys of an earlier layer, its source layer: its own memory holds values,
  * and its block tables point to the source layer's keys, so readers of block tables need no special
- * case. A source layer and its lazy layers hold the same entries in the same order.
+ * case. A source layer and its lazy layers hold the same rows in the same order.
+ *
+ * FILES. pool.h has the memory of all stores, this header a store and its raw rows, packed.h its packed
+ * rows; internal.h lists the sources, each of which calls only those before it.
+ *
+ * CACHES, which keep images, prefixes and conversations from one request to the next, belong in the
+ * folder kv/cache/, a layer above this one. Each is a file. It keeps stores open under an owner of its
+ * own (fv_kv_set_owner), learns from fv_kv_pool_owned how much they hold, and closes the least useful
+ * ones when the pool is full. A cache includes pool.h, kv.h and packed.h; nothing here knows of caches.
  *
  * A store belongs to one thread at a time; a pool to the thread that computes. */
 #include "common/accum.h"
-#include "common/buf.h"
 #include "common/rope_map.h"
 #include "common/status.h"
 #include "kernels/ops.h"
+#include "kv/pool.h"
 
 typedef enum fv_kv_segment { FV_SEG_VISUAL = 0, FV_SEG_TEXT, FV_N_SEG } fv_kv_segment;
-
-typedef struct fv_kv_shape {
-    int32_t n_layer, n_kv, d_head;
-    fv_dtype dtype;
-    /* Directions of pack=latent, [n_layer], borrowed, and their checksum (packed/latent.h); NULL,
-     * 0: the checkpoint has none. */
-    const struct fv_latent_layer *latent;
-    uint64_t latent_sum;
-} fv_kv_shape;
-
-/* ---- pool of pages --------------------------------------------------------------------- */
-
-typedef struct fv_kv_pool fv_kv_pool; /* opaque */
-
-/* A pool on `dev` that never holds more than bytes_max (0: no limit) in blocks, slabs and tables of
- * compressed layers together. Device memory is allocated on demand, kept on free lists, and freed
- * on close, when it is needed for an extent of another size, and by fv_kv_pool_trim. */
-fv_status fv_kv_pool_open(fv_device *dev, const fv_kv_shape *shape, size_t bytes_max,
-                          fv_kv_pool **out);
-/* Closes a pool whose stores are all closed. NULL is fine. */
-void fv_kv_pool_close(fv_kv_pool *pool);
-size_t fv_kv_pool_used(const fv_kv_pool *pool);                     /* bytes held by stores now */
-size_t fv_kv_pool_owned(const fv_kv_pool *pool, const char *owner); /* by this owner's stores */
-size_t fv_kv_pool_memory(const fv_kv_pool *pool); /* bytes allocated, free lists included */
-const fv_kv_shape *fv_kv_pool_shape(const fv_kv_pool *pool);
-
-/* Frees memory that was on the free lists for FV_KV_TRIM_MS to twice that; *freed: bytes. Returns in how
- * many seconds to call it again; HUGE_VAL: the lists are empty. now_s: seconds of any monotonic clock. */
-enum { FV_KV_TRIM_MS = 2000 };
-double fv_kv_pool_trim(fv_kv_pool *pool, double now_s, size_t *freed);
 
 /* ---- one request ----------------------------------------------------------------------- */
 
@@ -71,7 +51,7 @@ const char *fv_kv_owner(const fv_kv *kv);
 
 const fv_kv_shape *fv_kv_get_shape(const fv_kv *kv);
 fv_kv_pool *fv_kv_get_pool(const fv_kv *kv);
-fv_device *fv_kv_get_device(const fv_kv *kv); /* where entries are */
+fv_device *fv_kv_get_device(const fv_kv *kv); /* where rows are */
 
 /* Returns the block tables of one layer, [Hkv, FV_N_SEG], as kernels take them. Borrowed until a call
  * below changes the layer. */
@@ -94,43 +74,43 @@ fv_status fv_kv_extent(fv_kv *kv, int32_t layer, int32_t rows);
 /* Allocates the extent with each head's own number of rows, rows [Hkv]. */
 fv_status fv_kv_extent_ragged(fv_kv *kv, int32_t layer, const int32_t *rows);
 
-/* Reserves memory for `rows` more text tokens in every head of a layer. Errors as above; existing
- * entries stay. */
+/* Reserves memory for `rows` more text rows in every head of a layer. Errors as above; existing
+ * rows stay. */
 fv_status fv_kv_reserve(fv_kv *kv, int32_t layer, int32_t rows);
 
-/* Appends n entries at positions pos[n], which the kernel kv_write has written after the last entry
+/* Appends n rows at positions pos[n], which the kernel kv_write has written after the last row
  * of every head. */
 fv_status fv_kv_append(fv_kv *kv, int32_t layer, fv_kv_segment seg, const int32_t *pos, int32_t n);
 
-/* Appends entries to one head only. */
+/* Appends rows to one head only. */
 fv_status fv_kv_append_head(fv_kv *kv, int32_t layer, int32_t head, fv_kv_segment seg,
                             const int32_t *pos, int32_t n);
 
-/* Shortens a segment of a layer: head g keeps entries idx[g][0 .. n[g]), ascending (visual entries:
- * in any order). An entry whose index is repeated is held twice and counts twice in attention; a
- * segment that becomes longer that way can fail as fv_kv_reserve does. Entries are moved on the
- * device, surplus blocks return to the pool, and the visual slab is reallocated at its exact size.
+/* Shortens a segment of a layer: head g keeps rows idx[g][0 .. n[g]), ascending (visual rows:
+ * in any order). A row whose index is repeated is held twice and counts twice in attention; a
+ * segment that becomes longer that way can fail as fv_kv_reserve does. Rows are moved on the
+ * device, surplus blocks return to the pool, and the visual extent is reallocated at its exact size.
  * Lazy layers that use the segment's keys are shortened with it and never by themselves; the same
  * holds for rank and truncate below. */
 fv_status fv_kv_keep(fv_kv *kv, int32_t layer, fv_kv_segment seg, const int32_t *const *idx,
                      const int32_t *n);
 
-/* ---- masked tokens ----------------------------------------------------------------------- */
+/* ---- masked rows ----------------------------------------------------------------------- */
 
-/* Masks the last n visual tokens of every head of a layer: no query attends to them any more. They
+/* Masks the last n visual rows of every head of a layer: no query attends to them any more. They
  * stay in memory, past the end of the layer's block tables, and fv_kv_len does not count them. At
  * most once, and not in a layer with shared keys or single evictions. */
 void fv_kv_mask(fv_kv *kv, int32_t layer, int32_t n);
 int32_t fv_kv_masked(const fv_kv *kv, int32_t layer);
 
-/* Entries of a head's segment including masked ones: the number to copy with a store, and the
+/* Rows of a head's segment including masked ones: the number to copy with a store, and the
  * number of positions. */
 int32_t fv_kv_held(const fv_kv *kv, int32_t layer, int32_t head, fv_kv_segment seg);
 
-/* ---- columns: values beside the tokens ----------------------------------------------------- */
+/* ---- columns: values beside the rows ----------------------------------------------------- */
 
-/* A COLUMN has a value of fixed size for each token, in host memory, and every operation that
- * moves, keeps or removes tokens does the same with all columns. FV_KV_ACCUM already holds the
+/* A COLUMN has a value of fixed size for each row, in host memory, and every operation that
+ * moves, keeps or removes rows does the same with all columns. FV_KV_ACCUM already holds the
  * value that an evict method chooses by (FV_VALUE in policy/methods.def). To add a column:
  *
  *   1. its name below, before FV_N_KV_COLUMN, with type and meaning;
@@ -144,12 +124,12 @@ typedef enum fv_kv_column {
     FV_N_KV_COLUMN
 } fv_kv_column;
 
-/* Adds a column of `bytes` per token to a store that has no tokens yet. */
+/* Adds a column of `bytes` per row to a store that has no rows yet. */
 void fv_kv_add_column(fv_kv *kv, fv_kv_column column, size_t bytes);
-size_t fv_kv_column_bytes(const fv_kv *kv, fv_kv_column column); /* bytes per token; 0: no such
+size_t fv_kv_column_bytes(const fv_kv *kv, fv_kv_column column); /* bytes per row; 0: no such
                                                                   * column */
 
-/* The values of a head's segment, one for each of its fv_kv_held tokens. They may be written.
+/* The values of a head's segment, one for each of its fv_kv_held rows. They may be written.
  * Borrowed until the layer is changed. */
 void *fv_kv_values(const fv_kv *kv, int32_t layer, int32_t head, fv_kv_segment seg,
                    fv_kv_column column);
@@ -161,39 +141,39 @@ static inline const int32_t *fv_kv_positions(const fv_kv *kv, int32_t layer, int
 
 /* ---- rank order ------------------------------------------------------------------------- */
 
-/* Puts the image tokens of a layer in rank order: row j of head g becomes what was row order[g][j],
+/* Puts the visual rows of a layer in rank order: row j of head g becomes what was row order[g][j],
  * for all of its rows. The layer is ranked from then on: its rows are dropped from the end. */
 fv_status fv_kv_rank(fv_kv *kv, int32_t layer, const int32_t *const *order);
 
 /* Rows that a head had when they were ranked or, in a packed layer, before any was dropped
- * (model/net/kv_packed.h); 0: not ranked, nothing dropped, or no rows. */
+ * (kv/packed.h); 0: not ranked, nothing dropped, or no rows. */
 int32_t fv_kv_ranked(const fv_kv *kv, int32_t layer, int32_t head);
 
 /* Marks a layer as ranked whose rows arrive in rank order; it had rows [Hkv] at first. */
 void fv_kv_set_ranked(fv_kv *kv, int32_t layer, const int32_t *rows);
 
-/* Drops visual tokens from the end: head g keeps at most its first n[g]. Only lengths change, and
- * no entry moves. When a quarter of the slab is unused it is reallocated, and when no entry is left
+/* Drops visual rows from the end: head g keeps at most its first n[g]. Only lengths change, and
+ * no row moves. When a quarter of the extent is unused it is reallocated, and when no row is left
  * it returns to the pool. Until then the unused part counts as held. */
 fv_status fv_kv_truncate(fv_kv *kv, int32_t layer, const int32_t *n);
 
-/* Removes entries idx[n], ascending, of one head: the last entries of the segment take their
- * places, so few entries move. Not with shared keys. Memory is not freed until fv_kv_fit. */
+/* Removes rows idx[n], ascending, of one head: the last rows of the segment take their
+ * places, so few rows move. Not with shared keys. Memory is not freed until fv_kv_fit. */
 fv_status fv_kv_remove(fv_kv *kv, int32_t layer, int32_t head, fv_kv_segment seg,
                        const int32_t *idx, int32_t n);
 
-/* Frees memory after fv_kv_remove: reallocates the layer's slab if a quarter of it is unused, and
- * returns blocks to the pool beyond those of `text` text tokens a head (or of more, if the head has
+/* Frees memory after fv_kv_remove: reallocates the layer's extent if a quarter of it is unused, and
+ * returns blocks to the pool beyond those of `text` text rows a head (or of more, if the head has
  * more). */
 fv_status fv_kv_fit(fv_kv *kv, int32_t layer, int32_t text);
 
 /* ---- the sequence -------------------------------------------------------------------------- */
 
-/* How compressed tokens are read (model/net/expand.h). */
+/* How packed rows are read (model/net/expand.h). */
 typedef struct fv_expand_rule {
-    bool on;      /* otherwise all tokens are read at full rank */
-    double full;  /* share of the tokens read at full rank, rounded up */
-    double alpha; /* 0..1: how much of a token's importance remains from turn to turn */
+    bool on;      /* otherwise all rows are read at full rank */
+    double full;  /* share of the rows read at full rank, rounded up */
+    double alpha; /* 0..1: how much of a row's importance remains from turn to turn */
 } fv_expand_rule;
 
 /* State that a sequence keeps from prefill to its last token. The code that runs tokens reads and
@@ -204,20 +184,20 @@ typedef struct fv_kv_sequence {
     float n; /* n-softmax of its steps: an extra key of score ln n and value 0 stands for evicted
               * tokens (kernels/ops.h); 0: none */
     fv_expand_rule expand;
-    uint64_t n_evicted; /* number of KV entries evicted one by one (fv_kv_remove) */
+    uint64_t n_evicted; /* number of KV rows evicted one by one (fv_kv_remove) */
 } fv_kv_sequence;
 
 fv_kv_sequence *fv_kv_get_sequence(const fv_kv *kv);
 
 /* Sets the map from positions to RoPE positions; empty until set, once, before the store has
- * tokens. Copied. */
+ * rows. Copied. */
 fv_status fv_kv_set_rope_map(fv_kv *kv, const fv_rope_map *map);
 const fv_rope_map *fv_kv_rope_map(const fv_kv *kv);
 
 /* ---- from and to other memory ---------------------------------------------------------- */
 
-/* Addresses for copying a store: *at becomes the address of entry `row` of a head's keys (or
- * values). Returns how many of the entries [row, end) are contiguous there, at least 1 when
+/* Addresses for copying a store: *at becomes the address of row `row` of a head's keys (or
+ * values). Returns how many of the rows [row, end) are contiguous there, at least 1 when
  * row < end. `end` is at most fv_kv_held. Shared keys are the source layer's. */
 int32_t fv_kv_contiguous(const fv_kv *kv, int32_t layer, int32_t head, fv_kv_segment seg,
                          bool value, int32_t row, int32_t end, void **at);
@@ -226,16 +206,16 @@ int32_t fv_kv_contiguous(const fv_kv *kv, int32_t layer, int32_t head, fv_kv_seg
  * use them first. FV_EBUSY when the pool has fewer left. */
 fv_status fv_kv_reserve_bytes(fv_kv *kv, size_t bytes);
 
-/* Releases reserved bytes that are unused, and blocks beyond those of `rows` more text tokens in
+/* Releases reserved bytes that are unused, and blocks beyond those of `rows` more text rows in
  * each head. Returns the number of bytes released. */
 size_t fv_kv_release_unused(fv_kv *kv, int32_t rows);
 
-/* Bytes of pages for `rows` text tokens in every head of every layer, if n_borrow of the layers
+/* Bytes of pages for `rows` text rows in every head of every layer, if n_borrow of the layers
  * borrow text keys. */
 size_t fv_kv_text_bytes(const fv_kv_shape *shape, int32_t rows, int32_t n_borrow);
 
-/* Bytes of the KV entries held, by segment (keys and values, borrowed keys once): a report's
- * resident bytes. For image tokens the bytes of extents, unused ends included. */
+/* Bytes of the KV rows held, by segment (keys and values, borrowed keys once): a report's
+ * resident bytes. For visual rows the bytes of extents, unused ends included. */
 size_t fv_kv_bytes(const fv_kv *kv, fv_kv_segment seg);
 
 /* Bytes of the pool that the store holds: extents, whole pages, tables of packed layers, reserved

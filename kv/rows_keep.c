@@ -1,12 +1,10 @@
-/* Keeps, reorders and drops rows of a store: selection, rank order, annealing, eviction. One thread
+/* Keeps, reorders and drops raw rows of a store: selection, rank order, annealing, eviction. One thread
  * at a time. */
-#include "model/net/kv.h"
-
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/net/kv_internal.h"
+#include "kv/internal.h"
 
 /* Number of consecutive indices idx[j], idx[j + 1], ... from j on that stay within one block of
  * source and destination. */
@@ -21,8 +19,8 @@ static int32_t rows_together(const int32_t *idx, int32_t j, int32_t n) {
  * be src if idx is ascending. */
 static fv_status rows_move(fv_kv *kv, const fv_kv_block *dst, const fv_kv_block *src,
                            const int32_t *idx, int32_t n, bool borrowed) {
-    fv_device *dev = kv->pool->device;
-    size_t bytes = fv_kv_row_bytes(&kv->pool->shape);
+    fv_device *dev = kv->account.device;
+    size_t bytes = fv_kv_row_bytes(kv->account.shape);
     for (int32_t j = 0, r; j < n; j += r) {
         /* overlapping ranges must not be copied at once */
         r = dst == src ? 1 : rows_together(idx, j, n);
@@ -43,9 +41,9 @@ static void columns_keep(fv_kv *kv, size_t run, const int32_t *idx, int32_t n) {
 /* Keeps rows with repeated indices: rows are first compacted, each once, then spread from the end,
  * so that no row is overwritten before it is read. */
 static fv_status rows_spread(fv_kv *kv, size_t run, const int32_t *idx, int32_t n, bool borrowed) {
-    fv_device *dev = kv->pool->device;
+    fv_device *dev = kv->account.device;
     const fv_kv_block *block = kv->run[run].block;
-    size_t bytes = fv_kv_row_bytes(&kv->pool->shape);
+    size_t bytes = fv_kv_row_bytes(kv->account.shape);
     int32_t from = -1;
     for (int32_t j = 0; j < n; j++) from += j == 0 || idx[j] != idx[j - 1];
     for (int32_t j = n - 1; j > from; j--) {
@@ -63,7 +61,7 @@ static fv_status keep_text_head(fv_kv *kv, int32_t layer, int32_t head, const in
                                 int32_t n) {
     size_t run = fv_kv_run_at(kv, layer, head, FV_SEG_TEXT);
     int32_t n_once = 0, *once = malloc((size_t)(n ? n : 1) * sizeof *once);
-    if (!once) return FV_FAIL(FV_ENOMEM, "out of memory for %d KV entries", n);
+    if (!once) return FV_FAIL(FV_ENOMEM, "out of memory for %d KV rows", n);
     for (int32_t j = 0; j < n; j++)
         if (j == 0 || idx[j] != idx[j - 1]) once[n_once++] = idx[j];
     fv_kv_block *block = kv->run[run].block;
@@ -71,28 +69,23 @@ static fv_status keep_text_head(fv_kv *kv, int32_t layer, int32_t head, const in
     if (st == FV_OK) columns_keep(kv, run, once, n_once);
     free(once);
     if (st != FV_OK || n_once == n) return st;
-    FV_TRY(fv_kv_blocks_grow(kv, run, fv_kv_blocks_for(n)));
-    while (kv->state[run].n_block < fv_kv_blocks_for(n)) FV_TRY(fv_kv_text_take(kv, layer, head));
+    FV_TRY(fv_kv_text_pages(kv, layer, head, n, INT32_MAX));
     FV_TRY(fv_kv_columns_grow(kv, &kv->state[run], n));
     return rows_spread(kv, run, idx, n, kv->reused_text[layer]);
 }
 
 /* Keeps text rows; pages stay for those left, or for `room` rows if that is more. */
-static fv_status keep_text_room(fv_kv *kv, int32_t layer, const int32_t *const *idx,
-                                const int32_t *n, int32_t room) {
-    for (int32_t g = 0; g < kv->pool->shape.n_kv; g++) {
+static fv_status keep_text(fv_kv *kv, int32_t layer, const int32_t *const *idx, const int32_t *n,
+                           int32_t room) {
+    for (int32_t g = 0; g < kv->account.shape->n_kv; g++) {
         FV_TRY(keep_text_head(kv, layer, g, idx[g], n[g]));
-        fv_kv_text_give(kv, layer, g, n[g] > room ? n[g] : room);
+        (void)fv_kv_text_pages(kv, layer, g, 0, n[g] > room ? n[g] : room);
     }
     return FV_OK;
 }
 
-static fv_status keep_text(fv_kv *kv, int32_t layer, const int32_t *const *idx, const int32_t *n) {
-    return keep_text_room(kv, layer, idx, n, 0);
-}
-
 fv_status fv_kv_drop_text(fv_kv *kv, int32_t layer, int32_t row0, int32_t n, int32_t room) {
-    int32_t n_kv = kv->pool->shape.n_kv, left[1024], *same;
+    int32_t n_kv = kv->account.shape->n_kv, left[1024], *same;
     const int32_t *idx[1024];
     assert(n_kv <= 1024);
     for (int32_t g = 0; g < n_kv; g++) {
@@ -100,38 +93,21 @@ fv_status fv_kv_drop_text(fv_kv *kv, int32_t layer, int32_t row0, int32_t n, int
         left[g] = len > row0 + n ? len - n : len < row0 ? len : row0;
     }
     same = malloc((size_t)(left[0] + 1) * sizeof *same); /* all heads hold the same rows */
-    if (!same) return FV_FAIL(FV_ENOMEM, "out of memory for KV entries");
+    if (!same) return FV_FAIL(FV_ENOMEM, "out of memory for KV rows");
     for (int32_t j = 0; j < left[0]; j++) same[j] = j < row0 ? j : n + j;
     for (int32_t g = 0; g < n_kv; g++) idx[g] = same;
-    fv_status st = keep_text_room(kv, layer, idx, left, room);
+    fv_status st = keep_text(kv, layer, idx, left, room);
     free(same);
-    return st;
-}
-
-static fv_status columns_order(fv_kv *kv, size_t run, const int32_t *idx, int32_t n) {
-    FV_TRY(fv_kv_columns_order(kv, &kv->state[run], idx, n));
-    kv->run[run].len = n;
-    return FV_OK;
-}
-
-/* Allocates a layer's new slab. Unless it is larger it uses the old slab's charge, so this works in
- * a full pool. */
-static fv_status extent_lay_again(fv_kv *kv, int32_t layer, const int32_t *rows, fv_buf *out) {
-    size_t had = kv->extent[layer].bytes, reserved = kv->reserved;
-    if (fv_kv_extent_bytes(kv, layer, rows) > had) return fv_kv_extent_lay(kv, layer, rows, out);
-    kv->reserved += had;
-    fv_status st = fv_kv_extent_lay(kv, layer, rows, out);
-    kv->reserved = reserved;
-    if (st == FV_OK) kv->pool->bytes_used += out->bytes; /* the old slab is still counted */
     return st;
 }
 
 static fv_status keep_visual(fv_kv *kv, int32_t layer, const int32_t *const *idx,
                              const int32_t *n) {
-    const fv_kv_shape *s = &kv->pool->shape;
+    const fv_kv_shape *s = kv->account.shape;
     fv_buf buf;
     assert(kv->masked[layer] == 0);
-    FV_TRY(extent_lay_again(kv, layer, n, &buf));
+    FV_TRY(
+        fv_kv_take_for(&kv->account, &kv->extent[layer], fv_kv_extent_bytes(kv, layer, n), &buf));
     char *base = buf.data;
     for (int32_t g = 0; g < s->n_kv; g++) {
         size_t run = fv_kv_run_at(kv, layer, g, FV_SEG_VISUAL);
@@ -142,15 +118,16 @@ static fv_status keep_visual(fv_kv *kv, int32_t layer, const int32_t *const *idx
         if (st == FV_OK)
             st = rows_move(kv, kv->run[run].block, old, idx[g], n[g],
                            kv->source_layer[layer] != layer);
-        if (st == FV_OK) st = columns_order(kv, run, idx[g], n[g]);
+        if (st == FV_OK) st = fv_kv_columns_order(kv, &kv->state[run], idx[g], n[g]);
+        if (st == FV_OK) kv->run[run].len = n[g];
         free(old);
         if (st != FV_OK) { /* the request is lost; close must still work */
             kv->run[run].len = 0;
-            fv_kv_pool_give(kv->pool, &buf);
+            fv_kv_give(&kv->account, &buf);
             return st;
         }
     }
-    fv_kv_pool_give(kv->pool, &kv->extent[layer]);
+    fv_kv_give(&kv->account, &kv->extent[layer]);
     kv->extent[layer] = buf;
     return FV_OK;
 }
@@ -165,18 +142,19 @@ static bool shares_keys(const fv_kv *kv, int32_t layer, int32_t source_layer, fv
 fv_status fv_kv_keep(fv_kv *kv, int32_t layer, fv_kv_segment seg, const int32_t *const *idx,
                      const int32_t *n) {
     assert(!fv_kv_borrows(kv, layer, seg));
-    for (int32_t l = layer; l < kv->pool->shape.n_layer; l++)
+    for (int32_t l = layer; l < kv->account.shape->n_layer; l++)
         if (shares_keys(kv, l, layer, seg))
-            FV_TRY((seg == FV_SEG_TEXT ? keep_text : keep_visual)(kv, l, idx, n));
+            FV_TRY(seg == FV_SEG_TEXT ? keep_text(kv, l, idx, n, 0) : keep_visual(kv, l, idx, n));
     fv_kv_check(kv, -1);
     return FV_OK;
 }
 
-/* ---- masked tokens ----------------------------------------------------------------------- */
+/* ---- masked rows ----------------------------------------------------------------------- */
 
 void fv_kv_mask(fv_kv *kv, int32_t layer, int32_t n) {
-    assert(kv->masked[layer] == 0 && !fv_kv_packed_at(kv, layer) && !kv->column_bytes[FV_KV_ACCUM]);
-    for (int32_t g = 0; g < kv->pool->shape.n_kv; g++) {
+    assert(kv->masked[layer] == 0 && !kv->column_bytes[FV_KV_ACCUM]);
+    assert(!*fv_kv_packed_slot(kv, layer, FV_SEG_VISUAL));
+    for (int32_t g = 0; g < kv->account.shape->n_kv; g++) {
         assert(fv_kv_len(kv, layer, g, FV_SEG_VISUAL) >= n && fv_kv_ranked(kv, layer, g) == 0);
         kv->run[fv_kv_run_at(kv, layer, g, FV_SEG_VISUAL)].len -= n;
     }
@@ -187,7 +165,7 @@ void fv_kv_mask(fv_kv *kv, int32_t layer, int32_t n) {
 /* ---- rank order ------------------------------------------------------------------------- */
 
 static int32_t *ranked_of(const fv_kv *kv, int32_t layer) {
-    return kv->ranked + (size_t)layer * (size_t)kv->pool->shape.n_kv;
+    return kv->ranked + (size_t)layer * (size_t)kv->account.shape->n_kv;
 }
 
 int32_t fv_kv_ranked(const fv_kv *kv, int32_t layer, int32_t head) {
@@ -195,24 +173,24 @@ int32_t fv_kv_ranked(const fv_kv *kv, int32_t layer, int32_t head) {
 }
 
 void fv_kv_set_ranked(fv_kv *kv, int32_t layer, const int32_t *rows) {
-    memcpy(ranked_of(kv, layer), rows, (size_t)kv->pool->shape.n_kv * sizeof *rows);
+    memcpy(ranked_of(kv, layer), rows, (size_t)kv->account.shape->n_kv * sizeof *rows);
 }
 
 fv_status fv_kv_rank(fv_kv *kv, int32_t layer, const int32_t *const *order) {
     int32_t *n = ranked_of(kv, layer);
-    for (int32_t g = 0; g < kv->pool->shape.n_kv; g++)
+    for (int32_t g = 0; g < kv->account.shape->n_kv; g++)
         n[g] = fv_kv_len(kv, layer, g, FV_SEG_VISUAL);
-    for (int32_t l = layer + 1; l < kv->pool->shape.n_layer; l++)
+    for (int32_t l = layer + 1; l < kv->account.shape->n_layer; l++)
         if (shares_keys(kv, l, layer, FV_SEG_VISUAL)) fv_kv_set_ranked(kv, l, n);
     return fv_kv_keep(kv, layer, FV_SEG_VISUAL, order, n);
 }
 
-/* Reallocates a layer's slab at the size of the remaining entries, and those of its lazy layers. */
+/* Reallocates a layer's extent at the size of the remaining rows, and those of its lazy layers. */
 static fv_status extent_fit(fv_kv *kv, int32_t layer, int32_t most) {
-    int32_t n_kv = kv->pool->shape.n_kv, n[1024], *same = malloc((size_t)most * sizeof *same);
+    int32_t n_kv = kv->account.shape->n_kv, n[1024], *same = malloc((size_t)most * sizeof *same);
     const int32_t *idx[1024];
     assert(n_kv <= 1024);
-    if (!same) return FV_FAIL(FV_ENOMEM, "out of memory for KV entries");
+    if (!same) return FV_FAIL(FV_ENOMEM, "out of memory for KV rows");
     for (int32_t j = 0; j < most; j++) same[j] = j;
     for (int32_t g = 0; g < n_kv; g++) {
         idx[g] = same;
@@ -227,33 +205,33 @@ static fv_status extent_fit(fv_kv *kv, int32_t layer, int32_t most) {
 static size_t shorten(fv_kv *kv, int32_t layer, const int32_t *n, int32_t *most) {
     size_t rows = 0;
     *most = 0;
-    for (int32_t g = 0; g < kv->pool->shape.n_kv; g++) {
+    for (int32_t g = 0; g < kv->account.shape->n_kv; g++) {
         size_t run = fv_kv_run_at(kv, layer, g, FV_SEG_VISUAL);
         if (n[g] < kv->run[run].len) kv->run[run].len = n[g];
         rows += (size_t)kv->run[run].len;
         if (kv->run[run].len > *most) *most = kv->run[run].len;
     }
-    if (rows == 0) fv_kv_pool_give(kv->pool, &kv->extent[layer]);
+    if (rows == 0) fv_kv_give(&kv->account, &kv->extent[layer]);
     return rows;
 }
 
 fv_status fv_kv_truncate(fv_kv *kv, int32_t layer, const int32_t *n) {
     int32_t most;
     assert(!fv_kv_borrows(kv, layer, FV_SEG_VISUAL));
-    size_t rows = shorten(kv, layer, n, &most), row = 2 * fv_kv_row_bytes(&kv->pool->shape);
-    for (int32_t l = layer + 1; l < kv->pool->shape.n_layer; l++)
+    size_t rows = shorten(kv, layer, n, &most), row = 2 * fv_kv_row_bytes(kv->account.shape);
+    for (int32_t l = layer + 1; l < kv->account.shape->n_layer; l++)
         if (shares_keys(kv, l, layer, FV_SEG_VISUAL)) shorten(kv, l, n, &most);
     fv_kv_check(kv, -1);
     bool loose = 4 * rows * row <= 3 * kv->extent[layer].bytes;
     return rows > 0 && loose ? extent_fit(kv, layer, most) : FV_OK;
 }
 
-/* ---- evicting single entries -------------------------------------------------------------- */
+/* ---- evicting single rows -------------------------------------------------------------- */
 
 static fv_status row_move(fv_kv *kv, size_t run, int32_t to, int32_t from) {
-    fv_device *dev = kv->pool->device;
+    fv_device *dev = kv->account.device;
     const fv_kv_block *block = kv->run[run].block;
-    size_t bytes = fv_kv_row_bytes(&kv->pool->shape);
+    size_t bytes = fv_kv_row_bytes(kv->account.shape);
     for (int value = 0; value < 2; value++)
         FV_TRY(dev->ops->copy_async(dev, fv_kv_row_of(block, to, value, bytes),
                                     fv_kv_row_of(block, from, value, bytes), bytes));
@@ -265,7 +243,7 @@ fv_status fv_kv_remove(fv_kv *kv, int32_t layer, int32_t head, fv_kv_segment seg
                        const int32_t *idx, int32_t n) {
     size_t run = fv_kv_run_at(kv, layer, head, seg);
     int32_t left = kv->run[run].len - n, gone = 0;
-    assert(!fv_kv_borrows(kv, layer, seg) && !fv_kv_packed_of(kv, layer, seg));
+    assert(!fv_kv_borrows(kv, layer, seg) && !*fv_kv_packed_slot(kv, layer, seg));
     while (gone < n && idx[gone] < left) gone++;
     for (int32_t from = left, hole = 0; from < left + n; from++) {
         if (gone < n && idx[gone] == from)
@@ -279,17 +257,17 @@ fv_status fv_kv_remove(fv_kv *kv, int32_t layer, int32_t head, fv_kv_segment seg
 }
 
 fv_status fv_kv_fit(fv_kv *kv, int32_t layer, int32_t text) {
-    const fv_kv_shape *s = &kv->pool->shape;
+    const fv_kv_shape *s = kv->account.shape;
     size_t rows = 0;
     int32_t most = 0;
     for (int32_t g = 0; g < s->n_kv; g++) {
         int32_t n = fv_kv_len(kv, layer, g, FV_SEG_TEXT);
-        fv_kv_text_give(kv, layer, g, n > text ? n : text);
+        (void)fv_kv_text_pages(kv, layer, g, 0, n > text ? n : text);
         n = fv_kv_len(kv, layer, g, FV_SEG_VISUAL);
         rows += (size_t)n;
         most = n > most ? n : most;
     }
-    if (rows == 0) fv_kv_pool_give(kv->pool, &kv->extent[layer]);
+    if (rows == 0) fv_kv_give(&kv->account, &kv->extent[layer]);
     bool loose = 4 * rows * 2 * fv_kv_row_bytes(s) <= 3 * kv->extent[layer].bytes;
     return rows > 0 && loose ? extent_fit(kv, layer, most) : FV_OK;
 }
