@@ -13,7 +13,7 @@
 /* What an attempt reports; all are set. A callback may end or requeue the request, which abandons the
  * attempt. */
 typedef struct fv_attempt_events {
-    /* A decode worker has granted memory. */
+    /* The workers have taken the request: a decode worker has granted memory, or none is needed. */
     void (*begun)(fv_request *r);
     /* The next tokens of the answer; index and number are checked. Borrowed. */
     void (*tokens)(fv_request *r, fv_tokens_message *t);
