@@ -71,7 +71,7 @@ fv_status fv_fail_prefix(fv_status s, const char *fmt, ...)
 /* Origins: whose fault a failure is. The status alone does not say: FV_EDATA may be a caller's broken
  * template, a broken file of the checkpoint or a damaged hand-off. Only the code that finds a fault knows
  * its origin, so it states it there. The origin goes with the failure from process to process
- * (rpc/status.h) and decides what is done about it (router/replay.c). */
+ * (rpc/status.h) and decides what is done about it (router/failure.c). */
 #define FV_ORIGINS(X)                                                                              \
     X(UNSTATED, "")             /* unknown */                                                      \
     X(CALLER, "caller")         /* the bytes of the request: they fail everywhere */               \

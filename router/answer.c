@@ -88,17 +88,17 @@ void fv_answer_tokens(fv_request *r, fv_tokens_message *t) {
     if (st != FV_OK) fv_request_finish(r, st);
 }
 
-/* Writes which part of the report was lost with its worker; "": none. */
+/* Writes which half of the report is missing, because its worker was lost; "": none. */
 static void name_missing_half(const fv_request *r, char *out, size_t size) {
     const fv_attempt *a = r->attempt;
     out[0] = '\0';
     if (a->had_ended)
         snprintf(
             out, size,
-            "decode worker %s was lost after the last token, and with it its part of this report",
+            "decode worker %s was lost after the last token: its half of this report is missing",
             r->last_d);
     else if (!a->report && *a->p.name)
-        snprintf(out, size, "prefill worker %s was lost, and with it its half of this report",
+        snprintf(out, size, "prefill worker %s was lost: its half of this report is missing",
                  a->p.name);
 }
 

@@ -13,7 +13,7 @@
 /* What an attempt reports; all are set. A callback may end or requeue the request, which abandons the
  * attempt. */
 typedef struct fv_attempt_events {
-    /* A decode worker has granted memory. */
+    /* The workers have taken the request: a decode worker has granted memory, or none is needed. */
     void (*begun)(fv_request *r);
     /* Tokens of the prompt, which the request asks for: event `number`, from 0 on. Borrowed. */
     void (*prompt)(fv_request *r, uint32_t number, fv_prompt_message *t);

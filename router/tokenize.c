@@ -30,7 +30,8 @@ static fv_status check_all(const fv_tokenize_calls *calls, fv_rpc_call *c, size_
     fv_rpc_call_retry_after(c, BUSY_RETRY_MS);
     return fv_record_refusal(
         FV_REASON_QUEUE_FULL,
-        FV_FAIL(FV_EBUSY, "%d calls of Tokenize and Detokenize are already here; try again later",
+        FV_FAIL(FV_EBUSY,
+                "%d calls of Tokenize and Detokenize are already running: try again later",
                 calls->n));
 }
 

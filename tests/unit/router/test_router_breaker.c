@@ -1,4 +1,4 @@
-/* router/breaker.c: the states over time. router/balancer.c, router/relay.c: their effect on
+/* router/breaker.c: the states over time. router/balancer.c, router/dispatch.c: their effect on
  * requests. */
 #include <criterion/criterion.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* router/estimate.c, router/deadline.c: a fleet in virtual time. Requests arrive at random times,
- * are admitted, wait and are sent on as router/relay.c does it; workers prefill in batches and
+ * are admitted, wait and are sent on as router/dispatch.c does it; workers prefill in batches and
  * decode in steps whose time grows with the batch. Nobody waits for the simulated milliseconds, so
  * each run gives the same numbers. */
 #include <criterion/criterion.h>

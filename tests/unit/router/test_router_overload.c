@@ -1,4 +1,4 @@
-/* router/relay.c, router/generate.c: requests that cannot be answered in time, on a router with
+/* router/dispatch.c, router/admission.c: requests that cannot be answered in time, on a router with
  * fake workers. test_router_deadline.c tests the estimates. */
 #include <criterion/criterion.h>
 #include <string.h>

@@ -142,7 +142,7 @@ Test(router_replay, a_prefill_worker_that_dies_when_decode_has_everything_costs_
     fake_go_on(d);
     answered(0);
     cr_assert_str_eq(k.report_prefill, p->name);
-    cr_assert(strstr(k.notes, "was lost, and with it its half of this report"), "%s", k.notes);
+    cr_assert(strstr(k.notes, "was lost: its half of this report is missing"), "%s", k.notes);
     cr_assert(strstr(k.notes, p->name), "%s", k.notes);
     cr_assert_eq(k.bytes_text_end, 99);
     close_idle();

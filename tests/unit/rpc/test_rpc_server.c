@@ -380,3 +380,26 @@ Test(rpc_server, what_another_thread_posts_runs_on_the_loop_in_its_order) {
     pthread_join(thread, NULL);
     net_close(&r, 1000);
 }
+
+static int32_t n_after; /* events that are over */
+
+static void count_after(void *user) {
+    cr_assert_eq(user, &n_after);
+    n_after++;
+    cr_assert_geq(n_after, arrived, "once after each event");
+}
+
+Test(rpc_server, what_follows_an_event_runs_once_after_each) {
+    net_open(&r);
+    fv_bridge_set_after_event(r.bridge, count_after, &n_after);
+    post_all(r.bridge);
+    net_wait_for(&r, &arrived, POSTS);
+    cr_assert_geq(n_after, POSTS);
+    fv_bridge_set_after_event(r.bridge, NULL, NULL);
+    int32_t n = n_after;
+    arrived = 0;
+    post_all(r.bridge);
+    net_wait_for(&r, &arrived, POSTS);
+    cr_assert_eq(n_after, n, "no longer");
+    net_close(&r, 1000);
+}
