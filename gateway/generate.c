@@ -488,6 +488,10 @@ static fv_status start_call(answer *a, int32_t index) {
     }
     c->lane->n_call++;
     a->n_call++;
+    if (a->request.kind == FV_API_CHAT) { /* a chat returns its prompt once */
+        m->prompt_tokens = false;
+        m->prompt_alternatives_case = 0;
+    }
     FV_TRY(fv_rpc_call_send_buffer(c->call, packed));
     fv_rpc_call_close_send(c->call);
     return FV_OK;

@@ -1,7 +1,7 @@
 /* Scores the tokens of a prompt from the logits of its rows. */
 #include "prefill-worker/job/prompt_scores.h"
 
-#include "model/net/kv.h"
+#include "kv/kv.h"
 #include "text/weights.h"
 
 fv_status fv_prompt_scores_open(const int32_t *ids, const uint8_t *seg, int32_t n, int32_t n_top,

@@ -12,7 +12,7 @@
 #include "text/sample.h"
 
 /* Most log-probabilities of a prompt, those of its own tokens included. */
-enum { FV_PROMPT_SCORES_MAX = 1 << 17 };
+enum { FV_PROMPT_SCORES_MAX = 1 << 16 };
 
 typedef struct fv_prompt_score {
     float logprob;

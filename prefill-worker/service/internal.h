@@ -193,7 +193,7 @@ void fv_task_fini(fv_task *t); /* frees the rest, which the report needs */
 
 /* prompt_tokens.c: makes the events that return the prompt's tokens, if the request asks for them. FV_EINVAL:
  * they are too large. */
-enum { FV_PROMPT_BYTES_MAX = 12 << 20 };
+enum { FV_PROMPT_BYTES_MAX = 4 << 20 };
 fv_status fv_task_tell_prompt(fv_task *t);
 
 /* images.c: turns images into embeddings. */

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "common/grow.h"
-#include "model/net/kv.h"
+#include "kv/kv.h"
 #include "prefill-worker/service/internal.h"
 
 typedef Fovea__Inference__V1__PromptTokens prompt_message;

@@ -176,6 +176,8 @@ static void send_prompt(fv_task *t) {
         e.prompt = &t->told[i];
         send_event(t, &e);
     }
+    t->n_told = 0;
+    fv_arena_fini(&t->told_arena); /* a slow reader keeps the packed events only */
 }
 
 static void on_first(fv_rpc_op *op, bool ok) {

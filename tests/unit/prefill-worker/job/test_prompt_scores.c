@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "model/net/kv.h"
+#include "kv/kv.h"
 #include "prefill-worker/job/prompt_scores.h"
 
 static fv_arena arena;
@@ -46,7 +46,7 @@ Test(prompt_scores, so_many_are_returned) {
     cr_assert_eq(
         fv_prompt_scores_open(NULL, NULL, FV_PROMPT_SCORES_MAX / 21 + 1, 20, 10, &arena, &s),
         FV_EINVAL);
-    cr_assert(strstr(fv_last_error(), "at most 131072"), "%s", fv_last_error());
+    cr_assert(strstr(fv_last_error(), "at most 65536"), "%s", fv_last_error());
     cr_assert_eq(fv_prompt_scores_open(NULL, NULL, FV_PROMPT_SCORES_MAX / 21, 20, 10, &arena, &s),
                  FV_OK);
 }
