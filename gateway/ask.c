@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/image_size.h"
+#include "image/size.h"
 #include "common/log.h"
 #include "gateway/api/answer.h"
 #include "gateway/api/message_json.h"

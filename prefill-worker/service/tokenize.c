@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "common/clock.h"
-#include "common/image_size.h"
+#include "image/size.h"
 #include "prefill-worker/prompt/prompt.h"
 #include "prefill-worker/service/internal.h"
 #include "rpc/message.h"
