@@ -1,12 +1,12 @@
 #ifndef FOVEA_KV_PACKED_H
 #define FOVEA_KV_PACKED_H
 
-/* PACKED LAYERS of a KV store: a layer's visual rows in one of the forms of packed/forms.h, instead of
- * raw rows. Its visual block tables are empty then. Its text rows are raw
- * and grow as usual. If text is packed too, its block tables hold the raw rows only.
- * With factors of keys (pack=svd,compress_text=keys) these are the rows after the prompt; the
- * prompt is one block with uncompressed values. With codes (model/net/text_codes.h) they are the
- * first row and the latest ones; the others are in a list of blocks.
+/* PACKED LAYERS of a KV store hold their visual rows in one of the forms of packed/forms.h, and no raw
+ * ones. Their visual block tables are empty. Their text rows are raw, and grow as usual. If text is
+ * packed too, the text block tables hold the raw rows only. With factors of keys
+ * (pack=svd,compress_text=keys) these are the rows after the prompt, and the prompt is one block with
+ * raw values. With codes (pack=...,compress_text=all) these are the first row and the latest ones, and
+ * the others are in a list of blocks.
  *
  *   extent --fv_kv_pack--> packed --fv_kv_packed_keep--> fewer rows --> none
  *                                                              '--fv_unpack--> few raw ones
@@ -51,7 +51,7 @@ typedef struct fv_kv_packed {
     uint8_t *group;        /* [n] */
     int32_t n_alive;       /* valid rows */
     int32_t n_first;       /* rows before any was dropped */
-    /* Attention that rows receive (expand.h); NULL: not observed. */
+    /* Attention that rows receive; NULL: not observed. */
     float *importance; /* [n] on the host */
     float *turn;       /* [n] on the store's device: mean over the rows of this turn, */
     int32_t n_turn;    /* of which n_turn have run */
@@ -62,7 +62,7 @@ typedef struct fv_kv_packed {
     int32_t number;            /* of the layer's text blocks, from 0; */
     struct fv_kv_packed *next; /* next block, or NULL */
     bool coded;                /* codes of its keys are made, if its shape has them */
-    int32_t n_small; /* model/net/unpack.c: n_small rows or fewer take less memory raw; -1: not
+    int32_t n_small;           /* n_small rows or fewer take less memory raw (fv_unpack); -1: not
                       * computed yet */
     /* private */
     fv_buf part_buf[2];

@@ -2,8 +2,7 @@
 #define FOVEA_PACKED_LOWRANK_H
 
 /* FACTORS: the visual keys and values of one layer as low-rank factors, in the form in which they are
- * held, sent and read by kernels (AttentionPack, CVPR 2026; ops.h: attn_lowrank). packed/part.h
- * has the common part of all forms of packed KV; the sizes of all forms are here.
+ * held, sent and read by kernels (AttentionPack, CVPR 2026; kernels/ops.h: attn_lowrank).
  *
  *     M ~= U B      M [n, Hkv * D] keys or values of n visual tokens, all heads side by side
  *                   U [n, R]       rows: left singular vectors times singular values
