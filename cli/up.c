@@ -298,7 +298,7 @@ static fv_status make_secret(fleet *f) {
     uint8_t random[SECRET_BYTES];
     char text[2 * SECRET_BYTES + 1];
     FV_TRY(fv_random_bytes(random, sizeof random));
-    for (int i = 0; i < SECRET_BYTES; i++) snprintf(text + 2 * i, 3, "%02x", random[i]);
+    for (int i = 0; i < SECRET_BYTES; i++) snprintf(&text[2 * i], 3, "%02x", random[i]);
     int fd = memfd_create("fovea-fleet-token", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     /* Above SECRET_FD, so that dup2 in the child always makes a new descriptor. */
     f->secret = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, SECRET_FD + 1);
