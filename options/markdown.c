@@ -62,7 +62,7 @@ void fv_options_markdown(FILE *f) {
           "and completions of bash and zsh are made of the same rows and installed.\n\n"
           "`--name VALUE` and `--name=VALUE` are the same; a flag has no value. An option on the "
           "command line overrides its environment variable, which overrides the default. "
-          "`--help` lists a program's options of a first day, `--help-all` all of them. MS are "
+          "`--help` lists the options that a program needs most, `--help-all` all of them. MS are "
           "milliseconds.\n\n"
           "`fovea up` takes the options of the daemons that it starts and passes each to those "
           "that have it.\n\n"
