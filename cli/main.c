@@ -25,8 +25,7 @@ static void print_help(FILE *f) {
                 fv_program_of(commands[i]->program)->summary);
     fputs("  help      this text, or `fovea help COMMAND`: the command's options\n"
           "  version   the version, as --version\n"
-          "\n`fovea COMMAND --help` lists a command's options of a first day, --help-all all of "
-          "them.\n",
+          "\n`fovea COMMAND --help` lists the options that a command needs most, --help-all all.\n",
           f);
 }
 

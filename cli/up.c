@@ -309,7 +309,7 @@ static fv_status make_secret(fleet *f) {
     uint8_t random[SECRET_BYTES];
     char text[2 * SECRET_BYTES + 1];
     FV_TRY(fv_random_bytes(random, sizeof random));
-    for (int i = 0; i < SECRET_BYTES; i++) snprintf(text + 2 * i, 3, "%02x", random[i]);
+    for (int i = 0; i < SECRET_BYTES; i++) snprintf(&text[2 * i], 3, "%02x", random[i]);
     return fv_memory_file("fovea-fleet-token", text, FREE_FD, &f->secret);
 }
 

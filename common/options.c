@@ -37,7 +37,7 @@ static fv_status unknown_option(const fv_option *table, int n, const char *name,
     if (near.best)
         return FV_FAIL(FV_EINVAL, "unknown option --%.*s; did you mean --%s?", (int)len, name,
                        near.best);
-    return FV_FAIL(FV_EINVAL, "unknown option --%.*s; --help lists them", (int)len, name);
+    return FV_FAIL(FV_EINVAL, "unknown option --%.*s; --help-all lists them", (int)len, name);
 }
 
 static bool parse_flag(const char *text, bool *out) {

@@ -58,14 +58,17 @@ static void print_row(FILE *f, const fv_option_row *row) {
 
 void fv_options_markdown(FILE *f) {
     fputs("# Options\n\n"
-          "This page is made by `fovea options --markdown` from the rows in `options/`.\n\n"
+          "This page is made by `fovea options --markdown` from the rows in `options/`; man pages "
+          "and completions of bash and zsh are made of the same rows and installed.\n\n"
           "`--name VALUE` and `--name=VALUE` are the same; a flag has no value. An option on the "
           "command line overrides its environment variable, which overrides the default. "
-          "`--help` lists a program's options of a first day, `--help-all` all of them.\n\n"
+          "`--help` lists the options that a program needs most, `--help-all` all of them. MS are "
+          "milliseconds.\n\n"
           "`fovea up` takes the options of the daemons that it starts and passes each to those "
-          "that have it. The values of MS are milliseconds. Leases and timeouts whose default "
-          "names `--deadline-ms` follow from the deadline that the same program has; give all "
-          "programs of a fleet the same one.\n",
+          "that have it.\n\n"
+          "A default such as `--deadline-ms / 4, within 5000..30000` is a quarter of the deadline, "
+          "at least 5 s and at most 30 s. It follows from the `--deadline-ms` of the same program: "
+          "give the router and the workers of a fleet the same one.\n",
           f);
     for (int s = 0; s < FV_N_SUBJECT; s++) {
         fprintf(f,

@@ -52,7 +52,7 @@ static inline bool fv_program_is_command(const fv_program *p) {
  * fv_options_free. */
 fv_status fv_program_parse(unsigned program, int argc, char **argv, fv_options **out);
 
-/* Prints the help: the options of a first day, or all of them by subject. */
+/* Prints the help: the options that the program needs most, or all of them by subject. */
 void fv_program_print_help(FILE *f, unsigned program, bool all);
 
 #endif

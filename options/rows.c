@@ -79,7 +79,7 @@ static const fv_option_row output[] = {
 };
 
 #define SUBJECT(title, rows)                                                                       \
-    { title, rows, sizeof rows / sizeof *rows }
+    { (title), (rows), sizeof(rows) / sizeof *(rows) }
 const fv_subject fv_subjects[FV_N_SUBJECT] = {
     SUBJECT("Model and computation", model),
     SUBJECT("Addresses", addresses),

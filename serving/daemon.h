@@ -126,6 +126,6 @@ fv_status fv_daemon_name(const fv_daemon *d, const char *role, char out[FV_WORKE
 /* The main function of a server program (FV_PROGRAM_ROUTER ...): reads the command line and calls `run`, or prints
  * help or version; returns the exit code. A failure prints "<name>: <fv_last_error>" on stderr and is 1, or 2 for
  * FV_EINVAL, such as a wrong command line. */
-int fv_daemon_main(unsigned program, fv_status (*run)(const fv_options *o), int argc, char **argv);
+int fv_daemon_main(unsigned bit, fv_status (*run)(const fv_options *o), int argc, char **argv);
 
 #endif

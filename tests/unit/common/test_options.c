@@ -322,5 +322,5 @@ Test(options, a_table_without_rows_takes_words_only) {
 Test(options, an_unknown_option_that_is_nearly_one_is_answered_with_it) {
     REFUSE("unknown option --imag; did you mean --image?", "--imag", "x");
     REFUSE("unknown option --max-token; did you mean --max-tokens?", "--max-token=3");
-    REFUSE("unknown option --model; --help lists them", "--model", "x");
+    REFUSE("unknown option --model; --help-all lists them", "--model", "x");
 }
