@@ -432,6 +432,10 @@ static fv_status start_call(answer *a, int32_t index) {
                                .n_metadata = 1 + (size_t)a->reading.n_caller,
                                .queue_max = a->gateway->opt.body_max};
     grpc_byte_buffer *packed;
+    if (index > 0 && a->request.kind == FV_API_CHAT) { /* a chat returns its prompt once */
+        m->prompt_tokens = false;
+        m->prompt_alternatives_case = 0;
+    }
     FV_TRY(fv_held_pack(a->reading.held, m, &packed));
     fv_status st = fv_rpc_call_open(c->lane->channel, &opt, &c->call);
     if (st != FV_OK) {
@@ -441,10 +445,6 @@ static fv_status start_call(answer *a, int32_t index) {
     c->lane->n_call++;
     a->n_call++;
     m->sampling->seed++; /* each choice has its own */
-    if (a->request.kind == FV_API_CHAT) { /* a chat returns its prompt once */
-        m->prompt_tokens = false;
-        m->prompt_alternatives_case = 0;
-    }
     FV_TRY(fv_rpc_call_send_buffer(c->call, packed));
     fv_rpc_call_close_send(c->call);
     return FV_OK;
