@@ -72,12 +72,12 @@ typedef struct answer {
     decoding decodings[FV_API_VIDEOS_MAX];
     int32_t n_decoding; /* not over yet */
     fv_api_names names;
+    size_t n_kept; /* bytes of the choices' texts and lists */
     char id[48];
     int32_t n_call; /* not over yet */
     int32_t n_left; /* choices not finished yet */
     bool streaming, over;
-    size_t n_kept; /* bytes of the choices' texts and lists */
-    bool may_cut;  /* the request has stop strings that are not part of the text */
+    bool may_cut; /* the request has stop strings that are not part of the text */
     choice choices[FV_API_CHOICES_MAX];
 } answer;
 
@@ -455,10 +455,6 @@ static fv_status start_call(answer *a, int32_t index) {
                                .n_metadata = 1 + (size_t)a->reading.n_caller,
                                .queue_max = a->gateway->opt.body_max};
     grpc_byte_buffer *packed;
-    if (index > 0 && a->request.kind == FV_API_CHAT) { /* a chat returns its prompt once */
-        m->prompt_tokens = false;
-        m->prompt_alternatives_case = 0;
-    }
     FV_TRY(fv_held_pack(a->reading.held, m, &packed));
     fv_status st = fv_rpc_call_open(c->lane->channel, &opt, &c->call);
     if (st != FV_OK) {
@@ -467,7 +463,11 @@ static fv_status start_call(answer *a, int32_t index) {
     }
     c->lane->n_call++;
     a->n_call++;
-    m->sampling->seed++; /* each choice has its own */
+    m->sampling->seed++;                  /* each choice has its own */
+    if (a->request.kind == FV_API_CHAT) { /* a chat returns its prompt once */
+        m->prompt_tokens = false;
+        m->prompt_alternatives_case = 0;
+    }
     FV_TRY(fv_rpc_call_send_buffer(c->call, packed));
     fv_rpc_call_close_send(c->call);
     return FV_OK;
