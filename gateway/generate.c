@@ -30,6 +30,8 @@ typedef Fovea__Inference__V1__Finished finished_message;
 typedef Fovea__Inference__V1__PromptTokens prompt_message;
 typedef Fovea__Inference__V1__Tokens tokens_message;
 
+enum { KEPT_MAX = 64 << 20 }; /* bytes of an unstreamed answer */
+
 typedef struct choice {
     struct answer *answer;
     int32_t index;
@@ -75,6 +77,7 @@ typedef struct answer {
     decoding decodings[FV_API_VIDEOS_MAX];
     int32_t n_decoding; /* not over yet */
     fv_api_names names;
+    size_t n_kept; /* bytes of the choices' texts and lists */
     char id[48];
     uint64_t seed;  /* of each prompt's first choice */
     int32_t n_call; /* not over yet */
@@ -322,10 +325,30 @@ static fv_status on_finished(choice *c, const finished_message *f) {
     return FV_OK;
 }
 
+/* Returns the bytes that are kept of an unstreamed answer's choice. */
+static size_t kept_of(const choice *c) {
+    size_t n = c->n_text + c->ids.n + c->prompt_ids.n + c->prompt_logprobs.n;
+    for (int32_t i = 0; i < FV_API_LOGPROBS_LISTS; i++) n += c->logprobs.list[i].n;
+    return n;
+}
+
+/* Counts what a choice has kept since it had `before`. */
+static fv_status count_kept(choice *c, size_t before) {
+    answer *a = c->answer;
+    a->n_kept += kept_of(c) - before;
+    if (a->n_kept <= KEPT_MAX) return FV_OK;
+    return FV_FAIL(
+        FV_ENOMEM,
+        "the answer has more than %d bytes: stream it, or ask for fewer log-probabilities "
+        "or answers",
+        KEPT_MAX);
+}
+
 static fv_status on_message(fv_rpc_call *call, grpc_byte_buffer *message) {
     choice *c = fv_rpc_call_user(call);
     ProtobufCMessage *m;
     fv_status st = FV_OK;
+    const size_t before = kept_of(c);
     if (!c->answer->http || c->answer->over) return FV_OK;
     FV_TRY(
         fv_rpc_call_unpack(call, &fovea__inference__v1__generate_event__descriptor, message, &m));
@@ -340,7 +363,7 @@ static fv_status on_message(fv_rpc_call *call, grpc_byte_buffer *message) {
     if (e->event_case == FOVEA__INFERENCE__V1__GENERATE_EVENT__EVENT_FINISHED)
         st = on_finished(c, e->finished);
     pause_if_full(c);
-    return st;
+    return st == FV_OK ? count_kept(c, before) : st;
 }
 
 /* ---- the end ---------------------------------------------------------------------------- */

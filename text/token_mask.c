@@ -66,12 +66,11 @@ static fv_status add_word(fv_token_mask *m, const fv_tokenizer *tok, const char 
     word += strspn(word, " \t\r\n");
     strncat(spaced, word, FV_BAD_WORD_BYTES_MAX);
     FV_TRY(encode(tok, word, &alone));
-    m->sequences[m->n_sequence] = alone;
-    m->n_sequence += alone.n > 0;
     if (alone.n == 0) {
         free(alone.id);
-        return FV_OK;
+        return FV_FAIL(FV_EINVAL, "bad_words: '%s' has no tokens: leave it out", word);
     }
+    m->sequences[m->n_sequence++] = alone;
     FV_TRY(encode(tok, spaced, &after));
     if (after.n == alone.n && after.id[0] != alone.id[0])
         m->sequences[m->n_sequence++] = after;

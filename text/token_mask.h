@@ -47,7 +47,7 @@ fv_status fv_token_rules_check(const fv_token_rules *r, int32_t n_vocab);
 typedef struct fv_token_mask fv_token_mask; /* opaque */
 
 /* Makes the mask of checked rules for ids [0, n_vocab), of which ending[n_ending] end an answer. Copies
- * everything. *out is NULL if the rules forbid nothing. */
+ * everything. *out is NULL if the rules forbid nothing. FV_EINVAL: a bad word has no tokens. */
 fv_status fv_token_mask_open(const fv_token_rules *r, const fv_tokenizer *tok, int32_t n_vocab,
                              const int32_t *ending, int32_t n_ending, fv_token_mask **out);
 void fv_token_mask_close(fv_token_mask *m); /* NULL is fine */

@@ -209,6 +209,7 @@ def wrong_values_are_named():
     refused("stop_token_ids", "the vocabulary has", stop_token_ids=[10 ** 6])
     refused("bad_words[0]", "1 to 256", bad_words=["x" * 2000000])
     refused("bad_words", "more than 256", bad_words=["x"] * 257)
+    refused("bad_words", "has no tokens", bad_words=["  "])
     refused("prompt_logprobs", "0 to 20", prompt_logprobs=21)
     refused("truncate_prompt_tokens", "-1", truncate_prompt_tokens=0)
 

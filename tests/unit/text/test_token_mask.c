@@ -113,6 +113,15 @@ Test(token_mask, a_bad_word_of_one_token_is_never_chosen) {
     free(ids);
 }
 
+Test(token_mask, a_bad_word_without_tokens_is_refused) {
+    const char *words[] = {"   "};
+    fv_token_rules r = {.bad_word = words, .n_bad_word = 1};
+    fv_token_mask *m;
+    cr_assert_eq(fv_token_mask_open(&r, tok, VOCAB, NULL, 0, &m), FV_EINVAL);
+    cr_assert(strstr(fv_last_error(), "has no tokens"));
+    cr_assert_null(m);
+}
+
 Test(token_mask, rules_out_of_range_are_named) {
     static int32_t ids[FV_MAX_ALLOWED + 1];
     static char text[FV_BAD_WORD_BYTES_MAX + 2];

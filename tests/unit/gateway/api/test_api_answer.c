@@ -176,7 +176,9 @@ Test(api_answer, logprobs_of_a_prompt_are_null_where_there_are_none) {
     m.tokens = list;
     m.n_tokens = 2;
     cr_assert_eq(fv_api_prompt_logprobs_add(&m, &printed), FV_OK);
-    cr_assert_eq(fv_api_list_add(&printed, json_array()), FV_OK);
+    json_t *nothing = json_array();
+    cr_assert_eq(fv_api_list_add(&printed, nothing), FV_OK);
+    json_decref(nothing);
     cr_assert_eq(strncmp(printed.text,
                          "null,{\"2\":{\"logprob\":-3.0,\"rank\":7,\"decoded_token\":\"x\"},"
                          "\"4\":{\"logprob\":-0.25,\"rank\":1,\"decoded_token\":\"x\"}}",

@@ -143,7 +143,7 @@ Test(api_request, rules_are_read_and_their_lists_are_bounded) {
     at += sprintf(at, "{" HELLO ",\"allowed_token_ids\":[1");
     for (int i = 1; i < MANY; i++) at = stpcpy(at, ",1");
     strcpy(at, "]}");
-    const fv_api_reader_options opt = {FV_API_CHAT, NULL, 4 << 20};
+    const fv_api_reader_options opt = {.kind = FV_API_CHAT, .json_max = 4 << 20};
     cr_assert_eq(api_body_read(&opt, body, strlen(body), 1 << 16, &arena, &q, param), FV_EINVAL);
     cr_assert_str_eq(param, "allowed_token_ids");
     cr_assert(strstr(fv_last_error(), "more than 32768"), "%s", fv_last_error());
