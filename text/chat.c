@@ -197,17 +197,6 @@ int32_t fv_chat_turn_images(const fv_chat_turn *turn) {
     return n;
 }
 
-static bool is_blank(const char *text) { return !text[strspn(text, " \t\r\n")]; }
-
-fv_status fv_chat_check_question(const fv_chat_turn *turns, int32_t n) {
-    if (n < 1 || fv_chat_turn_images(&turns[n - 1]) > 0) return FV_OK;
-    const fv_chat_turn *last = &turns[n - 1];
-    if (strcmp(last->role, "user") != 0) return FV_OK;
-    bool blank = last->n_part > 0 || !last->text || is_blank(last->text);
-    for (int32_t i = 0; i < last->n_part; i++) blank &= is_blank(last->part[i].text);
-    return blank ? FV_FAIL(FV_EINVAL, "the question is empty") : FV_OK;
-}
-
 static fv_status check_turns(const fv_chat *c, const fv_chat_turn *turns, int32_t n) {
     bool images = false;
     if (n < 1) return FV_FAIL(FV_EINVAL, "the chat has no turns");
