@@ -260,10 +260,7 @@ static bool is_within(const fv_layout_config *c, uint32_t n) {
 }
 
 fv_status fv_layout_bound(fv_layout_config *c, uint32_t pixels_min, uint32_t pixels_max) {
-    if (!pixels_min && !pixels_max) return FV_OK;
-    if (!c->pixels_max)
-        return FV_FAIL(FV_EUNSUPPORTED,
-                       "min_pixels, max_pixels: this model does not scale images by their area");
+    if (!c->pixels_max || (!pixels_min && !pixels_max)) return FV_OK;
     const bool beyond = !is_within(c, pixels_min) || !is_within(c, pixels_max);
     if (beyond || (pixels_max && pixels_min > pixels_max))
         return FV_FAIL(FV_EINVAL,

@@ -123,8 +123,8 @@ fv_status fv_layout_check(const fv_layout_config *c);
 fv_status fv_layout_image(const fv_layout_config *c, int32_t w, int32_t h, int32_t n_image,
                           fv_layout *out);
 
-/* Narrows the limits of an image's area in c to those of a request, in pixels; 0: c's own. FV_EINVAL:
- * beyond c's limits, or the least above the most; FV_EUNSUPPORTED: the family has no such limits. */
+/* Narrows the limits of an image's area in c to those of a request, in pixels; 0: c's own. Without
+ * effect where the family has no such limits. FV_EINVAL: beyond c's limits, or the least above the most. */
 fv_status fv_layout_bound(fv_layout_config *c, uint32_t pixels_min, uint32_t pixels_max);
 
 /* The frames of a video. */

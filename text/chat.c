@@ -197,17 +197,6 @@ int32_t fv_chat_turn_images(const fv_chat_turn *turn) {
     return n;
 }
 
-static bool is_blank(const char *text) { return !text[strspn(text, " \t\r\n")]; }
-
-fv_status fv_chat_check_question(const fv_chat_turn *turns, int32_t n) {
-    if (n < 1 || fv_chat_turn_images(&turns[n - 1]) > 0) return FV_OK;
-    const fv_chat_turn *last = &turns[n - 1];
-    if (strcmp(last->role, "user") != 0) return FV_OK;
-    bool blank = last->n_part > 0 || !last->text || is_blank(last->text);
-    for (int32_t i = 0; i < last->n_part; i++) blank &= is_blank(last->part[i].text);
-    return blank ? FV_FAIL(FV_EINVAL, "the question is empty") : FV_OK;
-}
-
 static fv_status check_turns(const fv_chat *c, const fv_chat_turn *turns, int32_t n) {
     bool images = false;
     if (n < 1) return FV_FAIL(FV_EINVAL, "the chat has no turns");
@@ -295,13 +284,20 @@ static fv_status render(const fv_chat *c, const fv_chat_turn *turns, int32_t n,
                         const fv_chat_options *opt, bool opens, bool continues, double until_s,
                         fv_chat_text *out) {
     json_t *own, *user;
+    fv_chat_text t = {0};
     FV_TRY(own_variables(c, opens, &own));
     fv_status st = user_variables(c, turns, n, opt->variables, continues, &user);
     if (st == FV_OK) {
-        st = run(c, own, user, until_s, opt->special, out);
+        st = run(c, own, user, until_s, opt->special, &t);
+        if (st == FV_OK && continues)
+            st = fv_chat_cut(c->name, json_object_get(user, "messages"), &t);
         json_decref(user);
     }
     json_decref(own);
+    if (st == FV_OK)
+        *out = t;
+    else
+        fv_chat_text_free(&t);
     return st;
 }
 
@@ -324,18 +320,10 @@ fv_status fv_chat_render(const fv_chat *c, const fv_chat_turn *turns, int32_t n,
                          const fv_chat_options *opt, double until_s, fv_chat_text *out) {
     static const fv_chat_options none = {0};
     bool opens, continues;
-    fv_chat_text t;
     if (!opt) opt = &none;
     FV_TRY(check_turns(c, turns, n));
     FV_TRY(choose_end(turns, n, opt, &opens, &continues));
-    FV_TRY(render(c, turns, n, opt, opens, continues, until_s, &t));
-    fv_status st = continues ? fv_chat_cut(c->name, fv_chat_last_text(&turns[n - 1]), &t) : FV_OK;
-    if (st != FV_OK) {
-        fv_chat_text_free(&t);
-        return st;
-    }
-    *out = t;
-    return FV_OK;
+    return render(c, turns, n, opt, opens, continues, until_s, out);
 }
 
 /* Removes the first n bytes. */

@@ -68,9 +68,6 @@ const char *fv_chat_name(const fv_chat *c);
  * ".jinja", otherwise VALUE itself. Gives *spec (free it). */
 fv_status fv_chat_read_spec(const char *value, char **spec);
 
-/* FV_EINVAL if the last turn is the user's without text and image: there is nothing to answer. */
-fv_status fv_chat_check_question(const fv_chat_turn *turns, int32_t n);
-
 /* Number of images and videos in the turn. */
 int32_t fv_chat_turn_images(const fv_chat_turn *turn);
 

@@ -31,8 +31,21 @@ static size_t begin_of(const char *s, size_t n) {
     return at;
 }
 
-static bool has_text(const fv_chat_text *t, const char *text) {
-    size_t to = end_of(text, strlen(text)), from = begin_of(text, to);
+/* Returns the text with the mark: the content of the last message, or the last text in it. */
+static const json_t *marked(const json_t *messages) {
+    const json_t *content =
+        json_object_get(json_array_get(messages, json_array_size(messages) - 1), "content");
+    for (size_t i = json_array_size(content); i-- > 0;) {
+        const json_t *text = json_object_get(json_array_get(content, i), "text");
+        if (text) return text;
+    }
+    return content;
+}
+
+static bool has_text(const fv_chat_text *t, const json_t *messages) {
+    const json_t *with_mark = marked(messages);
+    const char *text = json_string_value(with_mark);
+    size_t to = end_of(text, json_string_length(with_mark) - N_MARK), from = begin_of(text, to);
     return memmem(t->text, t->n, text + from, to - from) != NULL;
 }
 
@@ -43,9 +56,9 @@ static size_t find_mark(const fv_chat_text *t) {
     return SIZE_MAX;
 }
 
-fv_status fv_chat_cut(const char *name, const char *text, fv_chat_text *t) {
+fv_status fv_chat_cut(const char *name, const json_t *messages, fv_chat_text *t) {
     size_t at = find_mark(t);
-    if (at == SIZE_MAX || !has_text(t, text))
+    if (at == SIZE_MAX || !has_text(t, messages))
         return FV_FAIL(FV_EINVAL,
                        "%s: the chat template does not write the last turn's text as it is, so it "
                        "cannot be continued: end with another turn, or set add_generation_prompt",

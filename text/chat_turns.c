@@ -53,11 +53,17 @@ fv_status fv_chat_object(const char *text, const char *what, json_t **out) {
 
 /* ---- content ----------------------------------------------------------------------------- */
 
+/* The last part that is a text; -1: none is. */
+static int32_t last_text(const fv_chat_turn *turn) {
+    int32_t i = turn->n_part - 1;
+    while (i >= 0 && !turn->part[i].text) i--;
+    return i;
+}
+
 const char *fv_chat_last_text(const fv_chat_turn *turn) {
+    const int32_t last = last_text(turn);
     if (turn->n_part == 0) return turn->text;
-    for (int32_t i = turn->n_part - 1; i >= 0; i--)
-        if (turn->part[i].text) return turn->part[i].text;
-    return NULL;
+    return last < 0 ? NULL : turn->part[last].text;
 }
 
 /* Appends a part; false: out of memory. */
@@ -72,11 +78,11 @@ static bool append_part(json_t *parts, fv_chat_part p, const char *mark) {
 }
 
 static json_t *listed(const fv_chat_turn *turn, const char *mark) {
-    const char *last = fv_chat_last_text(turn);
+    const int32_t last = last_text(turn);
     json_t *parts = json_array();
     bool whole = parts != NULL;
     for (int32_t i = 0; whole && i < turn->n_part; i++)
-        whole = append_part(parts, turn->part[i], turn->part[i].text == last ? mark : "");
+        whole = append_part(parts, turn->part[i], i == last ? mark : "");
     if (turn->n_part) goto end;
     for (int32_t i = 0; whole && i < turn->n_image; i++)
         whole = append_part(parts, (fv_chat_part){0}, "");

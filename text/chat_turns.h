@@ -24,9 +24,9 @@ bool fv_chat_ends_open(const fv_chat_turn *turns, int32_t n);
 /* The text of a turn that is continued: its last part of text; NULL: it has none. */
 const char *fv_chat_last_text(const fv_chat_turn *turn);
 
-/* Cuts a rendering whose last turn has this text, with the mark behind it, where the text ends.
+/* Cuts the rendering of these messages, whose last text has the mark behind it, where that text ends.
  * `name`: the template's, for the error. FV_EINVAL: the template does not write the text as it is. */
-fv_status fv_chat_cut(const char *name, const char *text, fv_chat_text *t);
+fv_status fv_chat_cut(const char *name, const json_t *messages, fv_chat_text *t);
 
 /* Reads a text that must be one JSON object; of members with one name the last counts. FV_EINVAL
  * names `what`. Gives *out. */

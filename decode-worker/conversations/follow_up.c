@@ -20,10 +20,9 @@ static fv_status chat_ids(const fv_engine *e, const fv_prompt_form *q, int32_t l
     fv_chat *chat;
     fv_chat_text text = {0};
     FV_TRY(fv_engine_chat(e, q->chat_template, &chat));
-    fv_status st = fv_chat_check_question(q->turn, q->n_turn);
-    if (st == FV_OK)
-        st = fv_chat_continue(chat, q->turn, q->n_turn, &q->options, fv_tokenizer_special(e->tok, last),
-                              fv_clock_s() + FV_CHAT_SECONDS, &text);
+    fv_status st =
+        fv_chat_continue(chat, q->turn, q->n_turn, &q->options, fv_tokenizer_special(e->tok, last),
+                         fv_clock_s() + FV_CHAT_SECONDS, &text);
     fv_text_marks marks = {text.user, cfg->has_vision ? cfg->image_token : -1};
     if (st == FV_OK) st = encode(e, last, text.text, text.n, &marks, ids, n);
     fv_chat_text_free(&text);

@@ -67,8 +67,7 @@ static fv_status make_chat(fv_prefill_job *j) {
     fv_chat *chat;
     fv_chat_text text = {0};
     FV_TRY(fv_engine_chat(e, f->chat_template, &chat));
-    fv_status st = fv_chat_check_question(f->turn, f->n_turn);
-    if (st == FV_OK) st = fv_chat_render(chat, f->turn, f->n_turn, &f->options, j->until_s, &text);
+    fv_status st = fv_chat_render(chat, f->turn, f->n_turn, &f->options, j->until_s, &text);
     if (st == FV_OK) st = put_ahead(j, &text);
     if (st == FV_OK)
         st = fv_prompt_make_chat(e->tok, config(j), &text, j->n_item, j->layout, context_of(j),

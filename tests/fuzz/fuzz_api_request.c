@@ -1,6 +1,7 @@
 /* Any bytes as the body of an HTTP request. The first byte chooses the endpoint and whether a
  * header has a policy. An accepted request has a prompt and valid pointers; a refusal blames the
  * client and says why. */
+#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,10 +29,27 @@ static void put_frames(fv_api_request *q, bool as_video, fv_arena *arena) {
     }
 }
 
+static void check_object(const char *text) {
+    json_t *made = *text ? json_loads(text, 0, NULL) : json_object();
+    expect(json_is_object(made));
+    json_decref(made);
+}
+
+/* What is passed on to the template is JSON again. */
+static void check_chat(const Fovea__Inference__V1__Chat *chat) {
+    check_object(chat->variables);
+    for (size_t i = 0; i < chat->n_turns; i++) {
+        check_object(chat->turns[i]->members);
+        expect(chat->turns[i]->role[0] && strlen(chat->turns[i]->role) <= FV_API_ROLE_MAX);
+        expect(!chat->turns[i]->no_content || !(chat->turns[i]->n_parts || *chat->turns[i]->text));
+    }
+}
+
 static void check(const fv_api_request *q, size_t n) {
     const Fovea__Inference__V1__Prompt *p = q->message.prompt;
     expect(p && q->n >= 1 && q->n <= FV_API_CHOICES_MAX &&
            protobuf_c_message_get_packed_size(&q->message.base) < 64 * n + 4096);
+    if (p->form_case == FOVEA__INFERENCE__V1__PROMPT__FORM_CHAT) check_chat(p->chat);
     if (q->kind == FV_API_IDS) expect(p->ids->n_id <= n);
     if (q->kind != FV_API_IDS)
         expect(q->n_prompt >= 1 && q->n_prompt * q->n <= FV_API_ANSWERS_MAX && q->prompts[0] == p);
@@ -48,7 +66,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
     const fv_api_reader_options opt = {.kind = kinds[data[0] % 4],
                                        .policy = data[0] & 128 ? "quality" : NULL,
                                        .json_max = data[0] & 32 ? 100 : API_BODY_JSON_MAX,
-                                       .strict = data[0] & 16};
+                                       .strict = data[0] & 16,
+                                       .chat_templates = data[0] & 64};
     fv_status st = api_body_read(&opt, (const char *)data + 1, n - 1, 0, &arena, &q, param);
     if (st == FV_OK) {
         check(&q, n);

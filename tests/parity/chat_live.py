@@ -246,9 +246,6 @@ def conversation(r):
     if r.random() < 0.03:
         roles.append(r.choice(["tool", "moderator", "system"]))
     body = {"messages": [turn(r, role) for role in roles]}
-    last = body["messages"][-1]
-    if last["role"] == "user" and not (last_text(last["content"]) or "").strip():
-        last["content"] = "What is it?"  # a question without a word is refused before any template is asked
     if r.random() < 0.2:
         body["add_generation_prompt"] = r.choice([True, False])
     if r.random() < 0.15:

@@ -15,7 +15,6 @@ static fv_status render(const fv_chat *chat, const fv_api_request *q, fv_arena *
     fv_prompt_form form;
     const int32_t n_image = (int32_t)q->message.n_images;
     FV_TRY(fv_request_prompt(q->message.prompt, n_image, INT32_MAX, arena, &form));
-    FV_TRY(fv_chat_check_question(form.turn, form.n_turn));
     return fv_chat_render(chat, form.turn, form.n_turn, &form.options, 0, out);
 }
 

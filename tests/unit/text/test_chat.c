@@ -304,10 +304,6 @@ Test(chat, parts_keep_their_order) {
         free(b);
         fv_chat_free(c);
     }
-    cr_assert_eq(fv_chat_check_question(&turn, 1), FV_OK);
-    static const fv_chat_part blank[] = {{.text = " "}, {.text = "\n"}};
-    const fv_chat_turn nothing = {.role = "user", .n_part = 2, .part = blank};
-    cr_assert_eq(fv_chat_check_question(&nothing, 1), FV_EINVAL);
 }
 
 static void refuse(const char *name, const fv_chat_turn *turns, int32_t n, const char *words) {
@@ -330,13 +326,6 @@ Test(chat, text_that_is_no_utf8_goes_through) {
     cr_assert_str_eq(text, "USER: a\xff\xc3 ASSISTANT:");
     free(text);
     fv_chat_free(c);
-}
-
-Test(chat, a_last_turn_without_text_and_image_is_no_question) {
-    const fv_chat_turn blank = {.role = "user", .text = " \n"},
-                       image = {.role = "user", .text = "", .n_image = 1};
-    cr_assert_eq(fv_chat_check_question(&blank, 1), FV_EINVAL);
-    cr_assert_eq(fv_chat_check_question(&image, 1), FV_OK);
 }
 
 Test(chat, none_passes_the_text_through) {

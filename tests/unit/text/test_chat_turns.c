@@ -66,6 +66,12 @@ Test(chat_turns, an_assistant_turn_at_the_end_is_continued) {
     renders("chatml", &user, 1, &cut, "<|im_start|>user\nq");
     /* a template that trims texts: what it has cut off is no part of the prompt */
     renders("{% for m in messages %}[{{ m.content | trim }}]{% endfor %}", two, 2, NULL, "[q][a");
+    /* of parts with one text in one place only the last has the mark */
+    static const char same[] = "x";
+    const fv_chat_part parts[] = {{.text = same}, {.text = same}};
+    const fv_chat_turn twice = {.role = "assistant", .n_part = 2, .part = parts};
+    renders("{% for p in messages[0].content %}<{{ p.text }}>{% endfor %}", &twice, 1, NULL,
+            "<x><x");
     /* calls of tools are no text to continue */
     const fv_chat_turn calls = {
         .role = "assistant", .text = "a", .members = "{\"tool_calls\": []}"};
