@@ -8,6 +8,11 @@
 #include "common/clock.h"
 #include "prefill-worker/job/job.h"
 
+/* What is added to the pixels of an image that takes a process of fovea-video: such a process costs 40 ms before it decodes
+ * anything, and a hostile file makes it run for longer than a JPEG of its size. So it is read with the large images, and
+ * delays no small one. */
+enum { PROCESS_COST = 16 << 20 };
+
 static const fv_model_config *config_of(const fv_prefill_job *j) {
     return fv_checkpoint_config(j->engine->ck);
 }
@@ -204,11 +209,19 @@ static fv_status read_next(fv_prefill_job *j, int32_t i, int32_t k) {
     return FV_OK;
 }
 
+/* Whether the image takes a process of its own to decode. */
+static bool is_sandboxed(const fv_job_image *image) {
+    fv_image_size size;
+    return !image->decoded && fv_image_size_read(image->bytes, image->n, &size) == FV_OK &&
+           fv_image_is_sandboxed(size.kind);
+}
+
 uint64_t fv_prefill_job_read_cost(const fv_prefill_job *j) {
     int32_t i = next_unread(j);
     const fv_layout *l = &j->layout[i];
+    const fv_job_image *image = &j->image[j->item[i].first + j->n_frame];
     int64_t pixels = fv_layout_pixels(&config_of(j)->layout, l->image_w, l->image_h);
-    return (uint64_t)pixels + j->image[j->item[i].first + j->n_frame].n;
+    return (uint64_t)pixels + image->n + (is_sandboxed(image) ? PROCESS_COST : 0);
 }
 
 fv_status fv_prefill_job_read(fv_prefill_job *j, bool *more) {

@@ -133,7 +133,7 @@ bool fv_prefill_job_condenses(const fv_prefill_job *job);
  * *n: their number. */
 fv_status fv_prefill_job_unread(fv_prefill_job *job, int32_t *n);
 
-/* Returns the cost of reading the next one: its pixels plus the bytes of its file. There must be one. On the
+/* Returns the cost of reading the next one: its pixels plus the bytes of its file, and more for one that takes a process. There must be one. On the
  * thread that has the job. */
 uint64_t fv_prefill_job_read_cost(const fv_prefill_job *job);
 

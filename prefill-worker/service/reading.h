@@ -4,7 +4,7 @@
 /* READING LINES: threads that decode images and tokenize for all tasks, so that the computing thread goes
  * on meanwhile. Each runs one unit of work after another, of the tenant whose turn it is (fair.h):
  *
- *   [large line]   images of more than FV_READING_SMALL pixels and bytes
+ *   [large line]   images of more than FV_READING_SMALL pixels and bytes, or of formats that take a process
  *   [small line]   all other units
  *
  * A unit is not interrupted, so a small image waits for one small unit at most, and not for one of the

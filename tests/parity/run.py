@@ -157,6 +157,8 @@ def run_scripts(tests, seed, only=None):
                 ["chat_live.py", "--seed", seed, tests / "chat_render"],
                 "pictures, 150 new ones":
                 ["image_golden.py", "--live", "150", "--seed", seed, tests / "image_dump"],
+                "images of all formats and orientations, 150 new ones":
+                ["image_formats.py", "--live", "150", "--seed", seed, tests / "image_dump"],
                 "layouts of 10 checkpoints, 1000 images each, and 1000 small ones with pixels":
                 ["layout_golden.py", "--live", "1000", "--seed", seed, tests / "image_dump"],
                 "weights of compressed-tensors": ["compressed_golden.py", "--check"],

@@ -5,6 +5,7 @@
  * w: 16 rows and a block of K are a panel of pairs widened to 16 bits, multiplied by pairs of x. */
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/lanes/lanes.h"
+#include "kernels/cpu/lanes/linear_bf16.h"
 #include "kernels/cpu/lanes/weights.h"
 
 /* GROUPS_K: groups of a block of K; its panel, 8 KiB, stays in L1. */
