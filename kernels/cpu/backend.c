@@ -138,11 +138,11 @@ static fv_product product_of(const fv_backend *be, const fv_linear_args *a, cons
 
 /* Packs x, if the implementation wants that, and multiplies. */
 static fv_status multiply(cpu *c, fv_gemm_call *g) {
-    if (g->impl->pack_x) {
-        fv_cpu_plan pack = g->impl->pack_x_plan(g);
+    if (g->impl->x->pack) {
+        fv_cpu_plan pack = g->impl->x->plan(g);
         FV_TRY(reserve(&c->shared, &c->shared_bytes, pack.shared_bytes, 1));
         g->x = c->shared;
-        FV_TRY(run_plan(c, pack, g->impl->pack_x, g));
+        FV_TRY(run_plan(c, pack, g->impl->x->pack, g));
     }
     return run_plan(c, fv_gemm_plan(g), fv_gemm_items, g);
 }

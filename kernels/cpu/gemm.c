@@ -8,7 +8,7 @@ static int least(int64_t a, int64_t b) { return (int)(a < b ? a : b); }
 
 /* Blocks of K; one without columns, too, as y is the bias then. */
 static size_t blocks_of_k(const fv_gemm_call *c) {
-    const size_t K = (size_t)c->a->x.cols, KB = c->impl->KB;
+    const size_t K = (size_t)c->a->x.cols, KB = c->impl->tiles->KB;
     return K > KB ? (K + KB - 1) / KB : 1;
 }
 
@@ -17,7 +17,7 @@ static int64_t rows_of_item(const fv_gemm_call *c) {
     const fv_gemm_impl *f = c->impl;
     const int64_t M = c->a->x.rows;
     if (!f->rows) return M;
-    return div_up(div_up(M, f->MR), div_up(M, f->rows)) * f->MR;
+    return div_up(div_up(M, f->tiles->MR), div_up(M, f->rows)) * f->tiles->MR;
 }
 
 static int64_t items_of_part(const fv_gemm_call *c, const fv_linear_part *p) {
@@ -28,8 +28,9 @@ static size_t own_bytes(const fv_gemm_call *c) {
     return c->impl->scratch_bytes ? (c->impl->scratch_bytes(c->a) + 63) / 64 * 64 : 0;
 }
 
-static size_t panels_kept(const fv_gemm_impl *f) {
-    return f->panel_stays ? 1 : (size_t)div_up(f->columns, f->NR);
+static size_t panels_bytes(const fv_gemm_impl *f) {
+    const fv_gemm_tiles *s = f->tiles;
+    return s->panel_bytes * (s->panel_stays ? 1 : (size_t)div_up(f->columns, s->NR));
 }
 
 fv_cpu_plan fv_gemm_plan(const fv_gemm_call *c) {
@@ -37,41 +38,43 @@ fv_cpu_plan fv_gemm_plan(const fv_gemm_call *c) {
     fv_cpu_plan plan = {.grain = 1, .scratch_bytes = own_bytes(c)};
     for (int p = 0; p < c->a->n_part; p++) plan.n_item += items_of_part(c, &c->a->part[p]);
     if (f->grain) plan.grain = div_up(f->grain, (int64_t)f->columns * (c->a->x.cols + 1));
-    if (f->item || f->items) return plan;
-    const size_t M = (size_t)(div_up(rows_of_item(c), f->MR) * f->MR);
-    const size_t N = (size_t)(div_up(f->columns, f->NR) * f->NR);
-    plan.scratch_bytes += panels_kept(f) * f->panel_bytes + M * N * f->sum_bytes;
+    if (!f->tiles) return plan;
+    const int64_t M = div_up(rows_of_item(c), f->tiles->MR) * f->tiles->MR;
+    const int64_t N = div_up(f->columns, f->tiles->NR) * f->tiles->NR;
+    plan.scratch_bytes += panels_bytes(f) + (size_t)M * (size_t)N * f->tiles->sum_bytes;
     return plan;
 }
 
-/* Multiplies `rows` rows of x from m on by panel j. */
-static void multiply(fv_gemm_item *t, int m, int rows, int j, const char *panel, char *sums) {
-    const fv_gemm_impl *f = t->call->impl;
-    const int n = j * f->NR, cols = least(f->NR, t->N - n);
-    const size_t bytes = (size_t)f->MR * (size_t)f->NR * f->sum_bytes;
-    sums += ((size_t)j * (size_t)div_up(t->M, f->MR) + (size_t)(m / f->MR)) * bytes;
-    for (const int end = m + rows; m < end; m += f->MR, sums += bytes) {
-        const int some = least(f->MR, end - m);
-        f->tile(t, m, some, n, cols, panel, sums);
-        if (t->last) f->store(t, m, some, n, cols, sums);
+/* Multiplies `rows` rows of x from m on by panel j; returns the sums after those of its tiles. Without a further block
+ * of K, all tiles have the same memory for their sums. */
+static char *multiply(fv_gemm_item *t, int m, int rows, int j, const char *panel, char *sums) {
+    const fv_gemm_tiles *s = t->call->impl->tiles;
+    const int n = j * s->NR, cols = least(s->NR, t->N - n);
+    const size_t bytes = (size_t)s->MR * (size_t)s->NR * s->sum_bytes;
+    for (const int end = m + rows; m < end; m += s->MR) {
+        const int some = least(s->MR, end - m);
+        s->multiply(t, m, some, n, cols, panel, sums);
+        if (t->last && s->store) s->store(t, m, some, n, cols, sums);
+        if (!t->last || t->k > 0) sums += bytes;
     }
+    return sums;
 }
 
 /* An item by blocks of K, panels and tiles. */
 static void run_tiles(fv_gemm_item *t) {
-    const fv_gemm_impl *f = t->call->impl;
+    const fv_gemm_tiles *s = t->call->impl->tiles;
     const size_t blocks = blocks_of_k(t->call);
-    const int panels = (int)div_up(t->N, f->NR), together = f->panel_stays ? t->M : f->MR;
+    const int panels = (int)div_up(t->N, s->NR), together = s->panel_stays ? t->M : s->MR;
     char *first = t->scratch + own_bytes(t->call);
-    char *sums = first + panels_kept(f) * f->panel_bytes;
     for (t->k = 0; t->k < blocks; t->k++) {
+        char *sums = first + panels_bytes(t->call->impl); /* in the order of the loops */
         t->last = t->k + 1 == blocks;
         for (int m = 0; m < t->M; m += together)
             for (int j = 0; j < panels; j++) {
-                char *panel = first + (f->panel_stays ? 0 : (size_t)j * f->panel_bytes);
+                char *panel = first + (s->panel_stays ? 0 : (size_t)j * s->panel_bytes);
                 /* between tiles, whose arithmetic its stores overlap */
-                if (m == 0) f->pack_w(t, j * f->NR, least(f->NR, t->N - j * f->NR), panel);
-                multiply(t, m, least(together, t->M - m), j, panel, sums);
+                if (m == 0) s->pack_w(t, j * s->NR, least(s->NR, t->N - j * s->NR), panel);
+                sums = multiply(t, m, least(together, t->M - m), j, panel, sums);
             }
     }
 }
@@ -90,10 +93,10 @@ static void run_item(const fv_gemm_call *c, const fv_linear_part *p, int64_t i, 
     t.N = least(c->impl->columns, p->w.rows - t.n0);
     for (int j = 0; t.bias && j < t.N; j++)
         bias[j] = widened(p->bias.data, p->bias.dtype, (size_t)(t.n0 + j));
-    if (c->impl->item)
-        c->impl->item(&t);
-    else
+    if (c->impl->tiles)
         run_tiles(&t);
+    else
+        c->impl->item(&t);
 }
 
 /* Items [begin, end) of a part. */

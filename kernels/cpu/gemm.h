@@ -56,32 +56,17 @@ typedef struct fv_gemm_item {
     fv_gemm_ahead ahead;
 } fv_gemm_item;
 
-/* Positions of panels and tiles count from the item's first row and column. Panels, sums and scratch are aligned to 64
- * bytes. */
-struct fv_gemm_impl {
-    const char *name;  /* tells it from the others of its instruction set */
-    unsigned products; /* 1 << fv_product of each that it computes */
-    int32_t rows_max;  /* the most rows of x; 0: any number */
-    bool (*takes)(const fv_linear_args *a,
-                  const fv_tensor *w); /* NULL: any weights of these products */
-
+/* The products that an implementation computes, and how it packs x for them; args of both functions is the call. */
+typedef struct fv_gemm_x {
+    unsigned products; /* 1 << fv_product of each */
     fv_cpu_plan_fn
-        *pack_x_plan; /* rows or blocks of x as items, and shared_bytes; NULL: x is read in place */
-    fv_cpu_items *pack_x;
+        *plan; /* rows or blocks of x as items, and shared_bytes; NULL: x is read in place */
+    fv_cpu_items *pack;
+} fv_gemm_x;
 
-    int columns; /* of an item */
-    int rows;    /* the most rows of an item, cut evenly in multiples of MR; 0: all */
-    int grain;   /* weights that a thread takes at a time; 0: an item */
-    /* Around the items of a part, on their thread; or NULL. */
-    void (*open)(const fv_gemm_call *c, const fv_linear_part *p);
-    void (*close)(void);
-    size_t (*scratch_bytes)(const fv_linear_args *a); /* NULL: none */
-
-    /* Whole items, one or several in a row: items [begin, end) of part p. NULL: the driver's loops. */
-    void (*item)(fv_gemm_item *t);
-    void (*items)(const fv_gemm_call *c, const fv_linear_part *p, int64_t begin, int64_t end,
-                  void *scratch);
-
+/* Panels and tiles. Their positions count from the item's first row and column; panels and sums are aligned to 64
+ * bytes. */
+typedef struct fv_gemm_tiles {
     int MR, NR;
     size_t KB;
     size_t panel_bytes, sum_bytes; /* of a panel; of one output's sums between blocks of K */
@@ -91,10 +76,34 @@ struct fv_gemm_impl {
     void (*pack_w)(fv_gemm_item *t, int n, int cols, void *panel);
     /* Adds `rows` <= MR rows of x from m on times the panel to sums, MR NR outputs in a layout of its own, which have
      * no value yet where t->k is 0. */
-    void (*tile)(fv_gemm_item *t, int m, int rows, int n, int cols, const void *panel, void *sums);
-    /* Adds the bias, scales where the product has scales, and writes y. */
+    void (*multiply)(fv_gemm_item *t, int m, int rows, int n, int cols, const void *panel,
+                     void *sums);
+    /* Adds the bias, scales where the product has scales, and writes y; NULL: multiply() does, where t->last. */
     void (*store)(const fv_gemm_item *t, int m, int rows, int n, int cols, const void *sums);
+} fv_gemm_tiles;
+
+/* An implementation. It computes items by tiles, or with one of item() and items() itself. */
+struct fv_gemm_impl {
+    const char *name; /* tells it from the others of its instruction set */
+    const fv_gemm_x *x;
+    int32_t rows_max; /* the most rows of x; 0: any number */
+    bool (*takes)(const fv_linear_args *a,
+                  const fv_tensor *w); /* NULL: any weights of these products */
+    int columns;                       /* of an item */
+    int rows;  /* the most rows of an item, cut evenly in multiples of MR; 0: all */
+    int grain; /* weights that a thread takes at a time; 0: an item */
+    /* Around the items of a part, on their thread; or NULL. */
+    void (*open)(const fv_gemm_call *c, const fv_linear_part *p);
+    void (*close)(void);
+    size_t (*scratch_bytes)(const fv_linear_args *a); /* of the item's scratch; NULL: none */
+    const fv_gemm_tiles *tiles;
+    void (*item)(fv_gemm_item *t);
+    /* Items [begin, end) of part p, one overlapping the next. */
+    void (*items)(const fv_gemm_call *c, const fv_linear_part *p, int64_t begin, int64_t end,
+                  void *scratch);
 };
+
+enum { FV_GEMM_STREAM = 1 << 18 }; /* a usual grain where weights are read once: some 20 us */
 
 /* How a call is cut; its items, whose args is the call. */
 fv_cpu_plan fv_gemm_plan(const fv_gemm_call *c);

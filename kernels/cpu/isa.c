@@ -98,7 +98,7 @@ const fv_gemm_impl *fv_gemm_choose(fv_isa_choice *isa, fv_product product, const
     for (int i = 0;; i++) {
         const fv_gemm_impl *f = isa->gemm[i];
         assert(f); /* plain takes everything */
-        if (!(f->products >> product & 1) || (f->rows_max && a->x.rows > f->rows_max)) continue;
+        if (!(f->x->products >> product & 1) || (f->rows_max && a->x.rows > f->rows_max)) continue;
         if (f->takes && !f->takes(a, w)) continue;
         log_first_use(isa, i, product);
         return f;

@@ -14,7 +14,7 @@
 typedef struct fv_cpu_plan {
     int64_t n_item, grain; /* grain: items that one thread takes at a time */
     size_t scratch_bytes;  /* per thread */
-    size_t shared_bytes;   /* of packed x, for fv_gemm_impl.pack_x_plan */
+    size_t shared_bytes;   /* of packed x, for fv_gemm_x.plan */
 } fv_cpu_plan;
 
 typedef struct fv_isa_choice fv_isa_choice; /* isa.h */

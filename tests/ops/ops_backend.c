@@ -1,7 +1,9 @@
 /* Opening and closing backends: names, instruction sets, threads, and refusals. */
 #include <sys/resource.h>
 #include <time.h>
+#include <unistd.h>
 
+#include "common/log.h"
 #include "tests/ops/ops_test.h"
 
 static fv_status open_close(const char *name, const fv_backend_options *opt) {
@@ -41,6 +43,51 @@ static void test_names(void) {
         fv_backend_close(&be);
         check(be.ops == NULL, "close empties it");
         fv_backend_close(&be); /* and may be called again */
+    }
+}
+
+/* What the log says of two products of integers with the instruction set `isa`; false where this CPU lacks it. */
+static bool log_of(const char *isa, char *said, size_t size) {
+    static const float scale[3] = {1, 1, 1};
+    static const int8_t w[6] = {1, 2, 3, 4, 5, 6};
+    const fv_quant quant = {.scale = scale, .scale_type = FV_F32};
+    float x[2] = {1, 2}, y[3];
+    fv_linear_args a = {.x = fv_tensor_of(x, FV_F32, 1, 2), .n_part = 1};
+    fv_backend be;
+    a.part[0].w = fv_tensor_of((void *)(uintptr_t)w, FV_INT8, 3, 2);
+    a.part[0].w.quant = &quant;
+    a.part[0].y = fv_tensor_of(y, FV_F32, 1, 3);
+    if (fv_backend_open(&be, "cpu", &(fv_backend_options){.isa = isa}) != FV_OK) return false;
+    const int stderr_before = dup(STDERR_FILENO);
+    FILE *log = tmpfile();
+    if (!log || stderr_before < 0 || dup2(fileno(log), STDERR_FILENO) < 0) exit(1);
+    must(fv_log_configure("info"));
+    for (int i = 0; i < 2; i++) must(be.ops->linear(&be, &a));
+    must(fv_log_configure("warn"));
+    dup2(stderr_before, STDERR_FILENO);
+    close(stderr_before);
+    rewind(log);
+    said[fread(said, 1, size - 1, log)] = '\0';
+    fclose(log);
+    fv_backend_close(&be);
+    return true;
+}
+
+static void test_log(void) {
+    group("linear: the log names the implementation once, of the best instruction set allowed");
+    static const char *const of[][2] = {
+        {"plain", "gemm=plain product=int8"},
+        {"avx2", "gemm=avx2 product=int8"},
+        {"avx512", "gemm=avx512 product=int8"},
+        {"avx512vnni", "gemm=avx512vnni product=int8"},
+        {"avx512bf16", "gemm=avx512vnni product=int8"}, /* has none for integers */
+        {"amx", "gemm=amx product=int8"}};
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        char said[1000];
+        if (!log_of(of[i][0], said, sizeof said)) continue;
+        const char *line = strstr(said, of[i][1]);
+        check(line != NULL, "%s: %s", of[i][0], said);
+        check(line && !strstr(line + 1, "gemm="), "%s, once: %s", of[i][0], said);
     }
 }
 
@@ -143,6 +190,7 @@ static void test_threads(void) {
 
 int main(void) {
     test_names();
+    test_log();
     test_weight();
     test_refusals();
     test_threads();

@@ -4,7 +4,7 @@
  * (ops_run compares the other paths with it), with keys rotated to their token's position. */
 #include "tests/ops/codes_case.h"
 
-enum { MAX_VARIANT = 9 };
+enum { MAX_VARIANT = 12 };
 
 static variant variants[MAX_VARIANT];
 static int n_variant;

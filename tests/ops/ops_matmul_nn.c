@@ -3,7 +3,7 @@
  * among others. Gaps between rows hold NaN and must keep it. */
 #include "tests/ops/ops_test.h"
 
-enum { MAX_VARIANT = 9 };
+enum { MAX_VARIANT = 12 };
 
 static variant variants[MAX_VARIANT];
 static int n_variant;

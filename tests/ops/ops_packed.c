@@ -7,7 +7,7 @@
 #include "tests/ops/ops_test.h"
 #include "tests/ops/packed_case.h"
 
-enum { MAX_VARIANT = 9 };
+enum { MAX_VARIANT = 12 };
 
 static variant variants[MAX_VARIANT];
 static int n_variant;

@@ -5,7 +5,7 @@
 #include "tests/ops/attention_case.h"
 #include "tests/ops/ops_test.h"
 
-enum { MAX_VARIANT = 6 };
+enum { MAX_VARIANT = 12 };
 
 static variant variants[MAX_VARIANT];
 static int n_variant;

@@ -9,7 +9,7 @@
 #include "common/convert.h"
 #include "kernels/mathf.h"
 
-enum { MAX_VARIANT = 3 };
+enum { MAX_VARIANT = 12 };
 
 static variant variants[MAX_VARIANT];
 static int n_variant;

@@ -5,7 +5,7 @@
 
 #include "tests/ops/ops_test.h"
 
-enum { MAX_VARIANT = 9, N_ITEM = 23 };
+enum { MAX_VARIANT = 12, N_ITEM = 23 };
 
 static variant variants[MAX_VARIANT];
 static int n_variant;

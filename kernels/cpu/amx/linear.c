@@ -552,42 +552,32 @@ static void open_tiles(const fv_gemm_call *c, const fv_linear_part *p) {
     tiles_open(min_int(TILE_ROWS, c->a->x.rows));
 }
 
-#define X_BF16 .products = 1 << FV_PRODUCT_BF16, .pack_x_plan = pack_bf16_plan, .pack_x = pack_bf16
-#define X_INT8 .products = 1 << FV_PRODUCT_INT8, .pack_x_plan = pack_int8_plan, .pack_x = pack_int8
-#define FEW_OF(columns_of_item)                                                                    \
-    .columns = columns_of_item, .grain = 1 << 18, .open = open_tiles, .close = tiles_close,        \
-    .scratch_bytes = few_scratch
-#define PANELS_OF(columns_of_step)                                                                 \
-    .columns = MANY_N, .rows = MANY_M, .open = open_tiles, .close = tiles_close,                   \
-    .scratch_bytes = work_bytes, .MR = PANEL_ROWS, .NR = PANEL_ROWS, .KB = KB * columns_of_step,   \
-    .panel_bytes = PANEL_BYTES, .sum_bytes = sizeof(int32_t), .panel_stays = true,                 \
-    .pack_w = pack_w, .tile = tile, .store = store
+static const fv_gemm_x x_bf16 = {1 << FV_PRODUCT_BF16, pack_bf16_plan, pack_bf16};
+static const fv_gemm_x x_int8 = {1 << FV_PRODUCT_INT8, pack_int8_plan, pack_int8};
+
+#define PANELS(steps)                                                                              \
+    { PANEL_ROWS, PANEL_ROWS, KB *(steps), PANEL_BYTES, sizeof(int32_t), true, pack_w, tile, store }
+
+static const fv_gemm_tiles bf16_panels = PANELS(STEP / 2), int8_panels = PANELS(STEP);
+
+#define HOLDS_TILES .open = open_tiles, .close = tiles_close
+#define FEW_ROWS(most, columns_of_item)                                                            \
+    .rows_max = (most), .columns = (columns_of_item), .grain = FV_GEMM_STREAM,                     \
+    .scratch_bytes = few_scratch, HOLDS_TILES
+#define MANY_ROWS .columns = MANY_N, .rows = MANY_M, .scratch_bytes = work_bytes, HOLDS_TILES
 
 const fv_gemm_impl fv_amx_bf16_decoded = {.name = "decoded",
-                                          .rows_max = FEW,
+                                          .x = &x_bf16,
                                           .takes = takes_decoded,
                                           .item = few_decoded,
-                                          X_BF16,
-                                          FEW_OF(2 * TILE_ROWS)},
-                   fv_amx_bf16_one = {.name = "in-place-16",
-                                      .rows_max = TILE_ROWS,
-                                      .item = few_item,
-                                      X_BF16,
-                                      FEW_OF(4 * TILE_ROWS)},
-                   fv_amx_bf16_two = {.name = "in-place-32",
-                                      .rows_max = FEW,
-                                      .item = few_item,
-                                      X_BF16,
-                                      FEW_OF(2 * TILE_ROWS)},
-                   fv_amx_bf16 = {.name = "panels", X_BF16, PANELS_OF(STEP / 2)},
-                   fv_amx_int8_one = {.name = "in-place-16",
-                                      .rows_max = TILE_ROWS,
-                                      .item = few_item,
-                                      X_INT8,
-                                      FEW_OF(4 * TILE_ROWS)},
-                   fv_amx_int8_two = {.name = "in-place-32",
-                                      .rows_max = FEW,
-                                      .item = few_item,
-                                      X_INT8,
-                                      FEW_OF(2 * TILE_ROWS)},
-                   fv_amx_int8 = {.name = "panels", X_INT8, PANELS_OF(STEP)};
+                                          FEW_ROWS(FEW, 2 * TILE_ROWS)};
+const fv_gemm_impl fv_amx_bf16_one = {
+    .name = "in-place-16", .x = &x_bf16, .item = few_item, FEW_ROWS(TILE_ROWS, 4 * TILE_ROWS)};
+const fv_gemm_impl fv_amx_bf16_two = {
+    .name = "in-place-32", .x = &x_bf16, .item = few_item, FEW_ROWS(FEW, 2 * TILE_ROWS)};
+const fv_gemm_impl fv_amx_bf16 = {.name = "panels", .x = &x_bf16, .tiles = &bf16_panels, MANY_ROWS};
+const fv_gemm_impl fv_amx_int8_one = {
+    .name = "in-place-16", .x = &x_int8, .item = few_item, FEW_ROWS(TILE_ROWS, 4 * TILE_ROWS)};
+const fv_gemm_impl fv_amx_int8_two = {
+    .name = "in-place-32", .x = &x_int8, .item = few_item, FEW_ROWS(FEW, 2 * TILE_ROWS)};
+const fv_gemm_impl fv_amx_int8 = {.name = "panels", .x = &x_int8, .tiles = &int8_panels, MANY_ROWS};

@@ -283,14 +283,26 @@ static void store(const fv_gemm_item *t, int m, int rows, int n, int cols, const
                    t->bias ? t->bias + n : NULL, (const float *)sums + s * ACC);
 }
 
-#define PANELS_OF(columns_of_item, grain_of_item)                                                  \
-    .products = 1 << FV_PRODUCT_INT8_GROUPS | 1 << FV_PRODUCT_INT4_GROUPS,                         \
-    .pack_x_plan = pack_x_plan, .pack_x = pack_x, .columns = columns_of_item, .rows = MANY_M,      \
-    .grain = grain_of_item, .open = open_tiles, .close = tiles_close, .MR = TILE_ROWS,             \
-    .NR = PANEL_ROWS, .KB = ROW, .panel_bytes = sizeof(w_panel), .sum_bytes = sizeof(float),       \
-    .panel_stays = true, .pack_w = pack_w, .tile = tile, .store = store
+static const fv_gemm_x x_groups = {1 << FV_PRODUCT_INT8_GROUPS | 1 << FV_PRODUCT_INT4_GROUPS,
+                                   pack_x_plan, pack_x};
 
-const fv_gemm_impl fv_amx_groups_few = {
-    .name = "panels-few", .rows_max = FEW, PANELS_OF(PANEL_ROWS, 1 << 18)};
+static const fv_gemm_tiles panels = {
+    TILE_ROWS, PANEL_ROWS, ROW, sizeof(w_panel), sizeof(float), true, pack_w, tile, store};
 
-const fv_gemm_impl fv_amx_groups = {.name = "panels", PANELS_OF(MANY_N, 0)};
+#define HOLDS_TILES .open = open_tiles, .close = tiles_close
+
+const fv_gemm_impl fv_amx_groups_few = {.name = "panels-few",
+                                        .x = &x_groups,
+                                        .rows_max = FEW,
+                                        .columns = PANEL_ROWS,
+                                        .rows = MANY_M,
+                                        .grain = FV_GEMM_STREAM,
+                                        .tiles = &panels,
+                                        HOLDS_TILES};
+
+const fv_gemm_impl fv_amx_groups = {.name = "panels",
+                                    .x = &x_groups,
+                                    .columns = MANY_N,
+                                    .rows = MANY_M,
+                                    .tiles = &panels,
+                                    HOLDS_TILES};

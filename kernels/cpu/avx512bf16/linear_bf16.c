@@ -142,13 +142,13 @@ static void item(fv_gemm_item *of) {
     }
 }
 
+static const fv_gemm_x x_words = {1 << FV_PRODUCT_BF16, pack_x_plan, pack_x};
+
 const fv_gemm_impl fv_avx512bf16_in_place = {.name = "in-place",
-                                             .products = 1 << FV_PRODUCT_BF16,
+                                             .x = &x_words,
                                              .takes = takes,
-                                             .pack_x_plan = pack_x_plan,
-                                             .pack_x = pack_x,
                                              .columns = EIGHT,
-                                             .grain = 1 << 18,
+                                             .grain = FV_GEMM_STREAM,
                                              .item = item};
 
 /* ---- weights of another type ------------------------------------------------------------ */
@@ -170,15 +170,26 @@ static void tile(fv_gemm_item *t, int m, int rows, int n, int cols, const void *
 }
 
 /* Panels become words once for the rows of a tile. */
-#define PANELS_OF(columns_of_item, grain_of_item)                                                  \
-    .products = 1 << FV_PRODUCT_BF16, .takes = takes_many, .pack_x_plan = pack_x_bf16_plan,        \
-    .pack_x = pack_x_bf16, .columns = columns_of_item, .grain = grain_of_item,                     \
-    .NR = columns_of_item, .KB = BF16_K, .sum_bytes = sizeof(float), .panel_stays = true,          \
-    .panel_bytes = columns_of_item * BF16_K * sizeof(float), .pack_w = pack_panels, .tile = tile,  \
-    .store = store_f32
+static const fv_gemm_tiles one_panel = {
+    BF16_FEW,    LANES, BF16_K,   BF16_PANEL * sizeof(float), sizeof(float), true,
+    pack_panels, tile,  store_f32};
 
-const fv_gemm_impl fv_avx512bf16_panels_few = {
-    .name = "panels-few", .rows_max = BF16_FEW, .MR = BF16_FEW, PANELS_OF(LANES, 1 << 18)};
+static const fv_gemm_tiles four_panels = {192,           BF16_PANELS *LANES,
+                                          BF16_K,        BF16_PANELS *BF16_PANEL * sizeof(float),
+                                          sizeof(float), true,
+                                          pack_panels,   tile,
+                                          store_f32};
 
-const fv_gemm_impl fv_avx512bf16_panels = {
-    .name = "panels", .MR = 192, PANELS_OF(BF16_PANELS *LANES, 0)};
+const fv_gemm_impl fv_avx512bf16_panels_few = {.name = "panels-few",
+                                               .x = &x_bf16,
+                                               .rows_max = BF16_FEW,
+                                               .takes = takes_many,
+                                               .columns = LANES,
+                                               .grain = FV_GEMM_STREAM,
+                                               .tiles = &one_panel};
+
+const fv_gemm_impl fv_avx512bf16_panels = {.name = "panels",
+                                           .x = &x_bf16,
+                                           .takes = takes_many,
+                                           .columns = BF16_PANELS * LANES,
+                                           .tiles = &four_panels};

@@ -203,13 +203,13 @@ static void item_in_place(fv_gemm_item *t) {
         store_int8_sums(t->p, m, x.scale[m], t->n0, t->N, t->bias, sums + m * COLUMNS);
 }
 
+static const fv_gemm_x x_int8 = {1 << FV_PRODUCT_INT8, pack_x_plan, pack_x};
+
 const fv_gemm_impl fv_avx512vnni_int8_few = {.name = "in-place",
-                                             .products = 1 << FV_PRODUCT_INT8,
+                                             .x = &x_int8,
                                              .rows_max = FEW,
-                                             .pack_x_plan = pack_x_plan,
-                                             .pack_x = pack_x,
                                              .columns = COLUMNS,
-                                             .grain = 1 << 18,
+                                             .grain = FV_GEMM_STREAM,
                                              .item = item_in_place};
 
 /* ---- many rows of x -------------------------------------------------------------------- */
@@ -295,17 +295,8 @@ static void store(const fv_gemm_item *t, int m, int rows, int n, int cols, const
                         (const int32_t *)sums + i * PAIR);
 }
 
-const fv_gemm_impl fv_avx512vnni_int8 = {.name = "panels",
-                                         .products = 1 << FV_PRODUCT_INT8,
-                                         .pack_x_plan = pack_x_plan,
-                                         .pack_x = pack_x,
-                                         .columns = COLUMNS,
-                                         .MR = STRIP,
-                                         .NR = PAIR,
-                                         .KB = BLOCK,
-                                         .panel_bytes = 2 * PANEL * sizeof(__m512i),
-                                         .sum_bytes = sizeof(int32_t),
-                                         .panel_stays = true,
-                                         .pack_w = pack_w,
-                                         .tile = tile,
-                                         .store = store};
+static const fv_gemm_tiles tiles = {
+    STRIP, PAIR, BLOCK, 2 * PANEL * sizeof(__m512i), sizeof(int32_t), true, pack_w, tile, store};
+
+const fv_gemm_impl fv_avx512vnni_int8 = {
+    .name = "panels", .x = &x_int8, .columns = COLUMNS, .tiles = &tiles};

@@ -167,20 +167,19 @@ static void tiles(fv_gemm_item *t, int m, int rows, int n, int cols, const void 
             tile_rows(w, units, x, all, at, min_int(ROWS, rows), 2);
 }
 
-static void store(const fv_gemm_item *t, int m, int rows, int n, int cols, const void *sums) {
-    const float *bias = t->bias ? t->bias + n : NULL, *at = sums;
-    for (int i = 0; i < rows; i++, at += LANES)
-        store_sums(t->p, t->m0 + m + i, t->n0 + n, cols, bias, at);
-}
+static const fv_gemm_x x_groups = {1 << FV_PRODUCT_INT8_GROUPS | 1 << FV_PRODUCT_INT4_GROUPS,
+                                   pack_x_plan, pack_x};
 
-#define PANELS_OF(columns_of_item, grain_of_item)                                                  \
-    .products = 1 << FV_PRODUCT_INT8_GROUPS | 1 << FV_PRODUCT_INT4_GROUPS,                         \
-    .pack_x_plan = pack_x_plan, .pack_x = pack_x, .columns = columns_of_item,                      \
-    .grain = grain_of_item, .MR = ROWS * TILES, .NR = LANES, .KB = K_GROUPS * INT8_GROUP,          \
-    .panel_bytes = sizeof(panel), .sum_bytes = sizeof(float), .pack_w = pack_w, .tile = tiles,     \
-    .store = store
+static const fv_gemm_tiles panels = {ROWS * TILES,  LANES,         K_GROUPS *INT8_GROUP,
+                                     sizeof(panel), sizeof(float), false,
+                                     pack_w,        tiles,         store_f32};
 
-const fv_gemm_impl fv_avx512vnni_groups_few = {
-    .name = "panels-few", .rows_max = FEW, PANELS_OF(LANES, 1 << 18)};
+const fv_gemm_impl fv_avx512vnni_groups_few = {.name = "panels-few",
+                                               .x = &x_groups,
+                                               .rows_max = FEW,
+                                               .columns = LANES,
+                                               .grain = FV_GEMM_STREAM,
+                                               .tiles = &panels};
 
-const fv_gemm_impl fv_avx512vnni_groups = {.name = "panels", PANELS_OF(PANELS *LANES, 0)};
+const fv_gemm_impl fv_avx512vnni_groups = {
+    .name = "panels", .x = &x_groups, .columns = PANELS * LANES, .tiles = &panels};

@@ -391,14 +391,14 @@ static void items_in_row(const fv_gemm_call *c, const fv_linear_part *p, int64_t
     }
 }
 
+static const fv_gemm_x x_groups = {1 << FV_PRODUCT_INT8_GROUPS | 1 << FV_PRODUCT_INT4_GROUPS,
+                                   pack_x_plan, pack_x};
+
 const fv_gemm_impl fv_avx512vnni_groups_pipelined = {.name = "pipelined",
-                                                     .products = 1 << FV_PRODUCT_INT8_GROUPS |
-                                                                 1 << FV_PRODUCT_INT4_GROUPS,
+                                                     .x = &x_groups,
                                                      .rows_max = ROWS,
                                                      .takes = takes,
-                                                     .pack_x_plan = pack_x_plan,
-                                                     .pack_x = pack_x,
                                                      .columns = LANES,
-                                                     .grain = 1 << 18,
+                                                     .grain = FV_GEMM_STREAM,
                                                      .scratch_bytes = scratch_bytes,
                                                      .items = items_in_row};

@@ -171,55 +171,57 @@ static void f32_pack_w(fv_gemm_item *t, int n, int cols, void *panel) {
                panel);
 }
 
-/* Adds MR rows of x times a panel to the 16 lanes of each output. */
-static NEVER_INLINE void f32_tile(float *at, const float *x, size_t ldx, const float *panel,
-                                  size_t K, bool begin) {
+/* Adds MR rows of x from m on, `rows` of which exist, times a panel to the 16 lanes of each output; writes y after the
+ * last block of K, from registers. */
+static NEVER_INLINE void f32_tile(const fv_gemm_item *t, int m, int rows, int n, int cols,
+                                  const float *x, size_t ldx, const float *panel, float *at) {
     f32x16 acc[TILE];
-    if (begin) {
-        UNROLL for (int t = 0; t < TILE; t++) acc[t] = f32x16_zero();
+    if (t->k == 0) {
+        UNROLL for (int i = 0; i < TILE; i++) acc[i] = f32x16_zero();
     } else {
-        UNROLL for (int t = 0; t < TILE; t++) acc[t] = f32x16_load(at + t * LANES);
+        UNROLL for (int i = 0; i < TILE; i++) acc[i] = f32x16_load(at + i * LANES);
     }
-    dots_panel(acc, x, ldx, panel, K);
-    UNROLL for (int t = 0; t < TILE; t++) f32x16_store(at + t * LANES, acc[t]);
+    dots_panel(acc, x, ldx, panel, columns_of_block(t));
+    if (!t->last) {
+        UNROLL for (int i = 0; i < TILE; i++) f32x16_store(at + i * LANES, acc[i]);
+        return;
+    }
+    const float *bias = t->bias ? t->bias + n : NULL;
+    float out[TILE_OUT];
+    trees(acc, TILE, out);
+    if (cols == NR)
+        store_rows(t->p, t->m0 + m, t->n0 + n, rows, NR, bias, out, NR);
+    else
+        store_rows(t->p, t->m0 + m, t->n0 + n, rows, cols, bias, out, NR);
 }
 
 static void f32_strip(fv_gemm_item *t, int m, int rows, int n, int cols, const void *panel,
                       void *sums) {
     size_t ldx;
     const float *x = strip_of(t, m, rows, n == 0, &ldx);
-    (void)cols;
     for (int i = 0; i < rows; i += MR)
-        f32_tile((float *)sums + (size_t)i * NR * LANES, x + (size_t)i * ldx, ldx, panel,
-                 columns_of_block(t), t->k == 0);
-}
-
-static void f32_store(const fv_gemm_item *t, int m, int rows, int n, int cols, const void *sums) {
-    const float *bias = t->bias ? t->bias + n : NULL, *at = sums;
-    for (int i = 0; i < rows; i += MR, at += TILE * LANES) {
-        f32x16 acc[TILE];
-        float out[TILE_OUT];
-        UNROLL for (int j = 0; j < TILE; j++) acc[j] = f32x16_load(at + j * LANES);
-        trees(acc, TILE, out);
-        if (cols == NR)
-            store_rows(t->p, t->m0 + m + i, t->n0 + n, min_int(MR, rows - i), NR, bias, out, NR);
-        else
-            store_rows(t->p, t->m0 + m + i, t->n0 + n, min_int(MR, rows - i), cols, bias, out, NR);
-    }
+        f32_tile(t, m + i, min_int(MR, rows - i), n, cols, x + (size_t)i * ldx, ldx, panel,
+                 (float *)sums + (size_t)i * NR * LANES);
 }
 
 /* ---- the list --------------------------------------------------------------------------- */
 
+static const fv_gemm_x x_f32 = {.products = 1 << FV_PRODUCT_F32};
+
+static const fv_gemm_tiles f32_tiles = {
+    STRIP,      NR,        MANY_K, sizeof(float) * NR *MANY_K, sizeof(float) * LANES, false,
+    f32_pack_w, f32_strip, NULL};
+
 /* One tile has all rows of x: weights are read once, fastest in memory order. */
-static const fv_gemm_impl gemm_f32_once = {.name = "in-place-once",
-                                           .products = 1 << FV_PRODUCT_F32,
+static const fv_gemm_impl gemm_f32_once = {.name = "one-tile",
+                                           .x = &x_f32,
                                            .rows_max = MR,
                                            .columns = FEW_N,
                                            .grain = FEW_GRAIN,
                                            .item = item_once};
 
 static const fv_gemm_impl gemm_f32_few = {.name = "in-place",
-                                          .products = 1 << FV_PRODUCT_F32,
+                                          .x = &x_f32,
                                           .rows_max = FEW_ROWS,
                                           .columns = FEW_N,
                                           .grain = FEW_GRAIN,
@@ -227,17 +229,10 @@ static const fv_gemm_impl gemm_f32_few = {.name = "in-place",
                                           .item = item_few};
 
 static const fv_gemm_impl gemm_f32 = {.name = "panels",
-                                      .products = 1 << FV_PRODUCT_F32,
+                                      .x = &x_f32,
                                       .columns = MANY_N,
                                       .rows = MANY_M,
                                       .scratch_bytes = strip_bytes,
-                                      .MR = STRIP,
-                                      .NR = NR,
-                                      .KB = MANY_K,
-                                      .panel_bytes = sizeof(float) * NR * MANY_K,
-                                      .sum_bytes = sizeof(float) * LANES,
-                                      .pack_w = f32_pack_w,
-                                      .tile = f32_strip,
-                                      .store = f32_store};
+                                      .tiles = &f32_tiles};
 
 #endif

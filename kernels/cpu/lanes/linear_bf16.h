@@ -213,7 +213,7 @@ static NEVER_INLINE void bf16_few_tiles(const bf16_few *a) {
     }
 }
 
-static void bf16_few_products(const bf16_few *a) {
+static inline void bf16_few_products(const bf16_few *a) {
     unsigned before = _mm_getcsr();
     _mm_setcsr(before | 0x8040); /* FTZ, DAZ */
     bf16_few_tiles(a);
@@ -222,26 +222,8 @@ static void bf16_few_products(const bf16_few *a) {
 
 /* ---- items ----------------------------------------------------------------------------- */
 
-static bool bf16_in_place(const fv_tensor *w, int rows) {
+static inline bool bf16_in_place(const fv_tensor *w, int rows) {
     return rows <= BF16_IN_PLACE && w->dtype == FV_BF16 && !w->quant;
-}
-
-static bool takes_in_place(const fv_linear_args *a, const fv_tensor *w) {
-    return bf16_in_place(w, a->x.rows);
-}
-
-static void bf16_item_in_place(fv_gemm_item *t) {
-    const size_t K = (size_t)t->call->a->x.cols;
-    float acc[BF16_IN_PLACE * LANES] = {0};
-    bf16_few_products(&(bf16_few){.x = t->call->x,
-                                  .ldx = bf16_ldx(t->call->a),
-                                  .M = t->M,
-                                  .rows = t->N,
-                                  .w = (const uint16_t *)t->p->w.data + (size_t)t->n0 * K,
-                                  .K = K,
-                                  .acc = acc,
-                                  .ld = LANES});
-    for (int m = 0; m < t->M; m++) store_sums(t->p, m, t->n0, t->N, t->bias, acc + m * LANES);
 }
 
 /* Steps of the current block of K. */
@@ -260,7 +242,7 @@ static void bf16_pack_w(fv_gemm_item *t, int n, int cols, void *panel) {
 /* The product of a tile with panels of 16 columns side by side. */
 static bf16_product bf16_product_of(const fv_gemm_item *t, int m, int rows, int cols,
                                     const void *panel, void *sums) {
-    const int NR_all = t->call->impl->NR;
+    const int NR_all = t->call->impl->tiles->NR;
     if (t->k == 0) memset(sums, 0, (size_t)(rows * NR_all) * sizeof(float));
     return (bf16_product){.x = (const float *)t->call->x +
                                (size_t)(t->m0 + m) * bf16_ldx(t->call->a) + t->k * BF16_K,
@@ -283,32 +265,49 @@ static void bf16_tile_of(fv_gemm_item *t, int m, int rows, int n, int cols, cons
     bf16_products(&a);
 }
 
-static void store_f32(const fv_gemm_item *t, int m, int rows, int n, int cols, const void *sums) {
-    const float *bias = t->bias ? t->bias + n : NULL, *at = sums;
-    for (int i = 0; i < rows; i++, at += t->call->impl->NR)
-        store_sums(t->p, t->m0 + m + i, t->n0 + n, cols, bias, at);
+static const fv_gemm_x x_bf16 = {1 << FV_PRODUCT_BF16, pack_x_bf16_plan, pack_x_bf16};
+
+static const fv_gemm_tiles bf16_panels = {
+    12,          LANES,        BF16_K,   BF16_PANEL * sizeof(float), sizeof(float), false,
+    bf16_pack_w, bf16_tile_of, store_f32};
+
+#ifndef __AVX512BF16__ /* avx512bf16/linear_bf16.c has its own */
+static bool takes_in_place(const fv_linear_args *a, const fv_tensor *w) {
+    return bf16_in_place(w, a->x.rows);
 }
 
-/* With many rows of x four panels stay in L2. */
-#define BF16_PANELS_OF(columns_of_item, grain_of_item)                                             \
-    .products = 1 << FV_PRODUCT_BF16, .pack_x_plan = pack_x_bf16_plan, .pack_x = pack_x_bf16,      \
-    .columns = columns_of_item, .grain = grain_of_item, .MR = 12, .NR = LANES, .KB = BF16_K,       \
-    .panel_bytes = BF16_PANEL * sizeof(float), .sum_bytes = sizeof(float), .pack_w = bf16_pack_w,  \
-    .tile = bf16_tile_of, .store = store_f32
+static void bf16_item_in_place(fv_gemm_item *t) {
+    const size_t K = (size_t)t->call->a->x.cols;
+    float acc[BF16_IN_PLACE * LANES] = {0};
+    bf16_few_products(&(bf16_few){.x = t->call->x,
+                                  .ldx = bf16_ldx(t->call->a),
+                                  .M = t->M,
+                                  .rows = t->N,
+                                  .w = (const uint16_t *)t->p->w.data + (size_t)t->n0 * K,
+                                  .K = K,
+                                  .acc = acc,
+                                  .ld = LANES});
+    for (int m = 0; m < t->M; m++) store_sums(t->p, m, t->n0, t->N, t->bias, acc + m * LANES);
+}
 
 static const fv_gemm_impl gemm_bf16_in_place = {.name = "in-place",
-                                                .products = 1 << FV_PRODUCT_BF16,
+                                                .x = &x_bf16,
                                                 .rows_max = BF16_IN_PLACE,
                                                 .takes = takes_in_place,
-                                                .pack_x_plan = pack_x_bf16_plan,
-                                                .pack_x = pack_x_bf16,
                                                 .columns = LANES,
-                                                .grain = 1 << 18,
+                                                .grain = FV_GEMM_STREAM,
                                                 .item = bf16_item_in_place};
 
-static const fv_gemm_impl gemm_bf16_few = {
-    .name = "panels-few", .rows_max = BF16_FEW, BF16_PANELS_OF(LANES, 1 << 18)};
+static const fv_gemm_impl gemm_bf16_few = {.name = "panels-few",
+                                           .x = &x_bf16,
+                                           .rows_max = BF16_FEW,
+                                           .columns = LANES,
+                                           .grain = FV_GEMM_STREAM,
+                                           .tiles = &bf16_panels};
 
-static const fv_gemm_impl gemm_bf16 = {.name = "panels", BF16_PANELS_OF(BF16_PANELS *LANES, 0)};
+/* With many rows of x four panels stay in L2. */
+static const fv_gemm_impl gemm_bf16 = {
+    .name = "panels", .x = &x_bf16, .columns = BF16_PANELS * LANES, .tiles = &bf16_panels};
+#endif
 
 #endif

@@ -110,11 +110,9 @@ static void int8_item(fv_gemm_item *t) {
     }
 }
 
-static const fv_gemm_impl gemm_int8 = {.name = "in-place",
-                                       .products = 1 << FV_PRODUCT_INT8,
-                                       .pack_x_plan = pack_x_int8_plan,
-                                       .pack_x = pack_x_int8,
-                                       .columns = INT8_N,
-                                       .item = int8_item};
+static const fv_gemm_x x_int8 = {1 << FV_PRODUCT_INT8, pack_x_int8_plan, pack_x_int8};
+
+static const fv_gemm_impl gemm_int8 = {
+    .name = "in-place", .x = &x_int8, .columns = INT8_N, .item = int8_item};
 
 #endif

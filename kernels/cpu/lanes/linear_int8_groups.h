@@ -5,7 +5,6 @@
  * w: 16 rows and a block of K are a panel of pairs widened to 16 bits, multiplied by pairs of x. */
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/lanes/lanes.h"
-#include "kernels/cpu/lanes/linear_bf16.h"
 #include "kernels/cpu/lanes/weights.h"
 
 /* GROUPS_K: groups of a block of K; its panel, 8 KiB, stays in L1. */
@@ -196,16 +195,27 @@ static void groups_tiles(fv_gemm_item *t, int m, int rows, int n, int cols, cons
             groups_rows(panel, scales, scale, x, ldx, at, min_int(4, rows), 2);
 }
 
-#define GROUPS_OF(columns_of_item, grain_of_item)                                                  \
-    .products = 1 << FV_PRODUCT_INT8_GROUPS | 1 << FV_PRODUCT_INT4_GROUPS,                         \
-    .pack_x_plan = pack_x_groups_plan, .pack_x = pack_x_groups, .columns = columns_of_item,        \
-    .grain = grain_of_item, .MR = 16, .NR = LANES, .KB = GROUPS_K * INT8_GROUP,                    \
-    .panel_bytes = (sizeof(groups_panel) + 63) / 64 * 64, .sum_bytes = sizeof(float),              \
-    .pack_w = groups_pack_w, .tile = groups_tiles, .store = store_f32
+static const fv_gemm_x x_groups = {1 << FV_PRODUCT_INT8_GROUPS | 1 << FV_PRODUCT_INT4_GROUPS,
+                                   pack_x_groups_plan, pack_x_groups};
 
-static const fv_gemm_impl gemm_groups_few = {
-    .name = "panels-few", .rows_max = GROUPS_FEW, GROUPS_OF(LANES, 1 << 18)};
+static const fv_gemm_tiles groups_panels = {16,
+                                            LANES,
+                                            GROUPS_K *INT8_GROUP,
+                                            (sizeof(groups_panel) + 63) / 64 * 64,
+                                            sizeof(float),
+                                            false,
+                                            groups_pack_w,
+                                            groups_tiles,
+                                            store_f32};
 
-static const fv_gemm_impl gemm_groups = {.name = "panels", GROUPS_OF(GROUPS_PANELS *LANES, 0)};
+static const fv_gemm_impl gemm_groups_few = {.name = "panels-few",
+                                             .x = &x_groups,
+                                             .rows_max = GROUPS_FEW,
+                                             .columns = LANES,
+                                             .grain = FV_GEMM_STREAM,
+                                             .tiles = &groups_panels};
+
+static const fv_gemm_impl gemm_groups = {
+    .name = "panels", .x = &x_groups, .columns = GROUPS_PANELS * LANES, .tiles = &groups_panels};
 
 #endif

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/convert.h"
+#include "kernels/cpu/gemm.h"
 #include "kernels/cpu/int4_offsets.h"
 #include "kernels/cpu/lanes/lanes.h"
 #include "kernels/cpu/path.h"
@@ -30,6 +31,14 @@ static inline void store_sums(const fv_linear_part *p, int64_t m, int64_t n0, in
         float sum = bias ? sums[i] + bias[i] : sums[i];
         y[i] = p->accumulate ? sum + y[i] : sum;
     }
+}
+
+/* Stores sums in f32 [rows, NR] of a tile in y. */
+static inline void store_f32(const fv_gemm_item *t, int m, int rows, int n, int cols,
+                             const void *sums) {
+    const float *bias = t->bias ? t->bias + n : NULL, *at = sums;
+    for (int i = 0; i < rows; i++, at += t->call->impl->tiles->NR)
+        store_sums(t->p, t->m0 + m + i, t->n0 + n, cols, bias, at);
 }
 
 #ifdef __AVX512F__

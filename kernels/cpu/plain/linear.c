@@ -8,5 +8,7 @@ static void column(fv_gemm_item *t) {
         plain_store(t, m, plain_dot(row_f32(x, m), w.data, w.dtype, (size_t)w.cols));
 }
 
+static const fv_gemm_x x_f32 = {.products = 1 << FV_PRODUCT_F32};
+
 const fv_gemm_impl fv_plain_gemm_f32 = {
-    .name = "column", .products = 1 << FV_PRODUCT_F32, .columns = 1, .item = column};
+    .name = "column", .x = &x_f32, .columns = 1, .item = column};

@@ -41,5 +41,7 @@ static void column(fv_gemm_item *t) {
         plain_store(t, m, dot(row_f32(x, m), &t->p->w, (size_t)t->n0));
 }
 
+static const fv_gemm_x x_bf16 = {.products = 1 << FV_PRODUCT_BF16};
+
 const fv_gemm_impl fv_plain_gemm_bf16 = {
-    .name = "column", .products = 1 << FV_PRODUCT_BF16, .columns = 1, .item = column};
+    .name = "column", .x = &x_bf16, .columns = 1, .item = column};

@@ -42,9 +42,7 @@ static void column(fv_gemm_item *t) {
     }
 }
 
-const fv_gemm_impl fv_plain_gemm_int8 = {.name = "column",
-                                         .products = 1 << FV_PRODUCT_INT8,
-                                         .pack_x_plan = pack_x_plan,
-                                         .pack_x = pack_x,
-                                         .columns = 1,
-                                         .item = column};
+static const fv_gemm_x x_int8 = {1 << FV_PRODUCT_INT8, pack_x_plan, pack_x};
+
+const fv_gemm_impl fv_plain_gemm_int8 = {
+    .name = "column", .x = &x_int8, .columns = 1, .item = column};

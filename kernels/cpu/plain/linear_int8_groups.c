@@ -72,10 +72,8 @@ static void column(fv_gemm_item *t) {
     }
 }
 
-const fv_gemm_impl fv_plain_gemm_groups = {.name = "column",
-                                           .products = 1 << FV_PRODUCT_INT8_GROUPS |
-                                                       1 << FV_PRODUCT_INT4_GROUPS,
-                                           .pack_x_plan = pack_x_plan,
-                                           .pack_x = pack_x,
-                                           .columns = 1,
-                                           .item = column};
+static const fv_gemm_x x_groups = {1 << FV_PRODUCT_INT8_GROUPS | 1 << FV_PRODUCT_INT4_GROUPS,
+                                   pack_x_plan, pack_x};
+
+const fv_gemm_impl fv_plain_gemm_groups = {
+    .name = "column", .x = &x_groups, .columns = 1, .item = column};
