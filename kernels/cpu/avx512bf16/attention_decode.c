@@ -19,7 +19,7 @@ enum {
 };
 
 static bool takes(const attn_item *t) {
-    return t->R <= FEW && t->a->kv_dtype == FV_BF16 && t->D % PAIRS_STEP == 0;
+    return t->R <= FEW && t->a->kv_dtype == FV_BF16 && t->D % WORDS_STEP == 0;
 }
 
 /* ---- prefetching ----------------------------------------------------------------------- */
@@ -48,8 +48,8 @@ static void copy_queries(attn_item *t) {
     uint32_t *to = (uint32_t *)t->q;
     for (int32_t v = 0; v < t->R; v++) {
         const float *q = attn_query(t, v);
-        for (size_t d = 0; d < t->D; d += PAIRS_STEP, to += PAIRS_WORDS)
-            _mm512_storeu_si512(to, pairs_turns(q + d));
+        for (size_t d = 0; d < t->D; d += WORDS_STEP, to += STEP_WORDS)
+            _mm512_storeu_si512(to, alternating_words(q + d));
     }
 }
 
@@ -58,11 +58,11 @@ static void copy_queries(attn_item *t) {
 /* Scores of 16 keys and mr vectors; mr and `whole`, whether all keys exist, are constants after inlining. */
 static ALWAYS_INLINE void score_keys(const rows_in_place *k, const bool whole, const uint32_t *q,
                                      size_t words, const int mr, float *s, ahead *next) {
-    __m512 acc[PAIRS_TOGETHER];
+    __m512 acc[PASS_VECTORS];
     UNROLL for (int i = 0; i < mr; i++) acc[i] = _mm512_setzero_ps();
-    for (size_t w = 0; w < words; w += PAIRS_WORDS) {
-        fetch(next, PAIRS_ROWS);
-        pairs_rows_step(k, whole, 4 * w, q + w, words, mr, acc);
+    for (size_t w = 0; w < words; w += STEP_WORDS) {
+        fetch(next, SIXTEEN_ROWS);
+        sixteen_rows_step(k, whole, 4 * w, q + w, words, mr, acc);
     }
     UNROLL for (int i = 0; i < mr; i++) _mm512_storeu_ps(s + i * FV_KV_BLOCK, acc[i]);
 }
@@ -71,17 +71,17 @@ static ALWAYS_INLINE void score_keys(const rows_in_place *k, const bool whole, c
 static ALWAYS_INLINE void score_eight(const rows_in_place *k, const bool whole, const uint32_t *q,
                                       size_t words, float *s, ahead *next) {
     __m512 sums = _mm512_setzero_ps();
-    for (size_t w = 0; w < words; w += PAIRS_WORDS) {
+    for (size_t w = 0; w < words; w += STEP_WORDS) {
         __m512i rows[EIGHT], of[EIGHT];
         UNROLL for (int i = 0; i < EIGHT; i++) {
-            rows[i] = _mm512_loadu_si512(pairs_row(k, i, whole) + 4 * w);
+            rows[i] = _mm512_loadu_si512(row_in_place(k, i, whole) + 4 * w);
         }
         fetch(next, EIGHT);
-        UNROLL for (int i = 0; i < EIGHT; i += 2) eights_merge(&rows[i], &rows[i + 1]);
-        eights_transpose_merged(rows, of);
-        eights_step(of, q + w, words, 1, &sums);
+        UNROLL for (int i = 0; i < EIGHT; i += 2) eight_rows_merge(&rows[i], &rows[i + 1]);
+        eight_rows_transpose_merged(rows, of);
+        eight_rows_step(of, q + w, words, 1, &sums);
     }
-    _mm256_storeu_ps(s, eights_once(sums));
+    _mm256_storeu_ps(s, eight_rows_once(sums));
 }
 
 /* Scores of n keys and vector v. */
@@ -105,9 +105,9 @@ static ALWAYS_INLINE void score_rows(const attn_item *t, const char *k, const si
     const size_t words = stride / sizeof(uint32_t);
     const uint32_t *q = (const uint32_t *)t->q + (size_t)v0 * words;
     float *s = t->s + (size_t)v0 * FV_KV_BLOCK;
-    for (int32_t j = 0; j < n; j += PAIRS_ROWS) {
+    for (int32_t j = 0; j < n; j += SIXTEEN_ROWS) {
         rows_in_place keys = {k + (size_t)j * stride, stride, n - j};
-        if (n - j >= PAIRS_ROWS)
+        if (n - j >= SIXTEEN_ROWS)
             score_keys(&keys, true, q, words, mr, s + j, next);
         else
             score_keys(&keys, false, q, words, mr, s + j, next);
@@ -117,7 +117,7 @@ static ALWAYS_INLINE void score_rows(const attn_item *t, const char *k, const si
 /* Not inlined, like value_vectors: the compiler must not move its arithmetic across the caller's changes of MXCSR. */
 static NEVER_INLINE void score_vectors(const attn_item *t, const char *k, int32_t n, ahead next) {
     const size_t stride = t->D * sizeof(uint16_t);
-    for (int32_t v = 0; v < t->R; v += PAIRS_TOGETHER) {
+    for (int32_t v = 0; v < t->R; v += PASS_VECTORS) {
         switch (t->R - v) {
         case 1:
             if (stride == 256)
@@ -127,7 +127,7 @@ static NEVER_INLINE void score_vectors(const attn_item *t, const char *k, int32_
             break;
         case 2: score_rows(t, k, stride, n, v, 2, &next); break;
         case 3: score_rows(t, k, stride, n, v, 3, &next); break;
-        default: score_rows(t, k, stride, n, v, PAIRS_TOGETHER, &next);
+        default: score_rows(t, k, stride, n, v, PASS_VECTORS, &next);
         }
     }
 }
@@ -141,10 +141,10 @@ static void scores(attn_item *t, const void *k, const void *next, int32_t n) {
 
 /* ---- values ---------------------------------------------------------------------------- */
 
-/* Packs a vector's p as words, [64 / 2], in the order of pairs_turns(). */
+/* Packs a vector's p as words, [64 / 2], in the order of alternating_words(). */
 static void share_words(const float *p, int32_t n, uint32_t *to) {
-    for (int32_t j = 0; j < n; j += PAIRS_STEP, to += PAIRS_WORDS)
-        _mm512_storeu_si512(to, pairs_turns(p + j));
+    for (int32_t j = 0; j < n; j += WORDS_STEP, to += STEP_WORDS)
+        _mm512_storeu_si512(to, alternating_words(p + j));
 }
 
 /* Adds rows j to j + 3 of v, of which the first `rows` exist. */
@@ -168,10 +168,10 @@ static ALWAYS_INLINE void add_rows(const uint16_t *v, size_t D, const int rows, 
         UNROLL for (int i = 0; i < mr; i++) {
             __m512i pe = _mm512_set1_epi32((int)p[i * WORDS]);
             __m512i po = _mm512_set1_epi32((int)p[i * WORDS + 1]);
-            even[i * nv + x] = pairs_go_on(even[i * nv + x], pe, e0);
-            even[i * nv + x + 1] = pairs_go_on(even[i * nv + x + 1], pe, e1);
-            odd[i * nv + x] = pairs_go_on(odd[i * nv + x], po, o0);
-            odd[i * nv + x + 1] = pairs_go_on(odd[i * nv + x + 1], po, o1);
+            even[i * nv + x] = dot_words(even[i * nv + x], pe, e0);
+            even[i * nv + x + 1] = dot_words(even[i * nv + x + 1], pe, e1);
+            odd[i * nv + x] = dot_words(odd[i * nv + x], po, o0);
+            odd[i * nv + x + 1] = dot_words(odd[i * nv + x + 1], po, o1);
         }
     }
 }
@@ -181,7 +181,7 @@ static ALWAYS_INLINE void value_columns(const uint16_t *v, size_t D, int32_t n, 
                                         const int mr, const int nv, float *o, size_t ldo,
                                         ahead *next) {
     for (int32_t j = 0; j < n;) {
-        const int32_t end = n < j + PAIRS_STEP ? n : j + PAIRS_STEP;
+        const int32_t end = n < j + WORDS_STEP ? n : j + WORDS_STEP;
         __m512 even[COLUMNS], odd[COLUMNS];
         UNROLL for (int i = 0; i < mr * nv; i++) even[i] = odd[i] = _mm512_setzero_ps();
         for (; j + 4 <= end; j += 4, v += 4 * D, p += 2) {
@@ -214,7 +214,7 @@ static ALWAYS_INLINE void value_rows_of(const attn_item *t, const uint16_t *v, i
 
 static NEVER_INLINE void value_vectors(const attn_item *t, const uint16_t *v, int32_t n, int32_t v0,
                                        int32_t count, const uint32_t *p, ahead next) {
-    for (int32_t i = 0; i < count; i += PAIRS_TOGETHER, p += PAIRS_TOGETHER * FV_KV_BLOCK / 2) {
+    for (int32_t i = 0; i < count; i += PASS_VECTORS, p += PASS_VECTORS * FV_KV_BLOCK / 2) {
         switch (count - i) {
         case 1:
             if (t->D % 128 == 0)
@@ -229,7 +229,7 @@ static NEVER_INLINE void value_vectors(const attn_item *t, const uint16_t *v, in
                 value_rows_of(t, v, n, v0 + i, p, 2, 2, &next);
             break;
         case 3: value_rows_of(t, v, n, v0 + i, p, 3, 2, &next); break;
-        default: value_rows_of(t, v, n, v0 + i, p, PAIRS_TOGETHER, 2, &next);
+        default: value_rows_of(t, v, n, v0 + i, p, PASS_VECTORS, 2, &next);
         }
     }
 }

@@ -14,10 +14,10 @@
 #include "kernels/cpu/avx512bf16/softmax.h"
 #include "kernels/cpu/avx512bf16/vector_lanes.h"
 
-enum { GROUP = 16, BAND = MANY_BAND, KEYS = 16 /* the softmax takes keys by 16 */ };
+enum { GROUP = 16, BAND = VECTOR_BAND, KEYS = 16 /* the softmax takes keys by 16 */ };
 
 static bool takes(const attn_item *t) {
-    return t->R <= 2 * FV_KV_BLOCK && t->a->kv_dtype == FV_BF16 && t->D % MANY_ROWS == 0 &&
+    return t->R <= 2 * FV_KV_BLOCK && t->a->kv_dtype == FV_BF16 && t->D % VECTOR_ROWS == 0 &&
            !t->seq->share;
 }
 
@@ -32,8 +32,8 @@ static unsigned flush_subnormal(void) {
 }
 
 static int groups_of(const attn_item *t, int band) {
-    const int left = n_group(t) - band * MANY_GROUPS;
-    return left < MANY_GROUPS ? left : MANY_GROUPS;
+    const int left = n_group(t) - band * VECTOR_GROUPS;
+    return left < VECTOR_GROUPS ? left : VECTOR_GROUPS;
 }
 
 static uint32_t *band_queries(const attn_item *t, int band) {
@@ -43,7 +43,7 @@ static uint32_t *band_queries(const attn_item *t, int band) {
 static float *band_o(const attn_item *t, int band) { return t->o + (size_t)band * BAND * t->D; }
 
 /* Mask of the first n of 32 numbers. */
-static __mmask32 first_of(size_t n) { return n < PAIRS_STEP ? (1u << n) - 1 : ~0u; }
+static __mmask32 first_of(size_t n) { return n < WORDS_STEP ? (1u << n) - 1 : ~0u; }
 
 /* ---- prefetching ----------------------------------------------------------------------- */
 
@@ -95,16 +95,17 @@ static void query_words(const attn_item *t, int v0, size_t d, __m512i words[GROU
         words[i] = _mm512_setzero_si512();
         if (v0 + i >= t->R) continue;
         const float *q = attn_query(t, v0 + i) + d;
-        words[i] = pairs_turns_of(narrow(_mm512_maskz_loadu_ps((__mmask16)in, q),
-                                         _mm512_maskz_loadu_ps((__mmask16)(in >> 16), q + 16)));
+        words[i] =
+            alternating_words_of(narrow(_mm512_maskz_loadu_ps((__mmask16)in, q),
+                                        _mm512_maskz_loadu_ps((__mmask16)(in >> 16), q + 16)));
     }
     i32x16_transpose(words);
 }
 
 static void copy_queries(attn_item *t) {
     for (int g = 0; g < n_group(t); g++) {
-        uint32_t *to = band_queries(t, g / MANY_GROUPS) + g % MANY_GROUPS * GROUP;
-        for (size_t d = 0; d < t->Dp; d += PAIRS_STEP) {
+        uint32_t *to = band_queries(t, g / VECTOR_GROUPS) + g % VECTOR_GROUPS * GROUP;
+        for (size_t d = 0; d < t->Dp; d += WORDS_STEP) {
             __m512i words[GROUP];
             query_words(t, g * GROUP, d, words);
             for (int i = 0; i < GROUP; i++, to += BAND) _mm512_storeu_si512(to, words[i]);
@@ -113,14 +114,14 @@ static void copy_queries(attn_item *t) {
 }
 
 /* Packs n keys and up to three rows of zeros as words: [n, Dp / 2], even and odd in turn. */
-static many_words key_words(attn_item *t, const uint16_t *k, int32_t n) {
+static broadcast_words key_words(attn_item *t, const uint16_t *k, int32_t n) {
     uint32_t *to = (uint32_t *)t->k;
     for (int32_t j = 0; j < n; j++, k += t->D)
-        for (size_t d = 0; d < t->Dp; d += PAIRS_STEP, to += PAIRS_WORDS)
+        for (size_t d = 0; d < t->Dp; d += WORDS_STEP, to += STEP_WORDS)
             _mm512_storeu_si512(
-                to, pairs_turns_of(_mm512_maskz_loadu_epi16(first_of(t->D - d), k + d)));
-    memset(to, 0, (size_t)(-n & (MANY_ROWS - 1)) * t->Dp / 2 * sizeof *to);
-    return (many_words){.at = (uint32_t *)t->k, .row = t->Dp / 2, .pair = 2, .odd = 1};
+                to, alternating_words_of(_mm512_maskz_loadu_epi16(first_of(t->D - d), k + d)));
+    memset(to, 0, (size_t)(-n & (VECTOR_ROWS - 1)) * t->Dp / 2 * sizeof *to);
+    return (broadcast_words){.at = (uint32_t *)t->k, .row = t->Dp / 2, .pair = 2, .odd = 1};
 }
 
 /* Packs 32 columns of rows j to j + 3 as words; rows from `rows` on are zeros. */
@@ -142,11 +143,11 @@ static ALWAYS_INLINE void four_rows(const uint16_t *v, size_t D, const int rows,
 }
 
 /* Packs n rows of v and up to three rows of zeros as words: [n / 2, Dp], even and odd in turn. */
-static many_words value_words(attn_item *t, const uint16_t *v, int32_t n) {
+static broadcast_words value_words(attn_item *t, const uint16_t *v, int32_t n) {
     const size_t ld = t->Dp + 16; /* so that a column's rows are in different sets of L1 */
     uint32_t *to = (uint32_t *)t->v;
     for (int32_t j = 0; j < n; j += 4, v += 4 * t->D, to += 2 * ld)
-        for (size_t d = 0; d < t->Dp; d += PAIRS_STEP) {
+        for (size_t d = 0; d < t->Dp; d += WORDS_STEP) {
             const __mmask32 in = first_of(t->D - d);
             switch (n - j) {
             case 1: four_rows(v + d, t->D, 1, in, to + d, ld); break;
@@ -155,14 +156,14 @@ static many_words value_words(attn_item *t, const uint16_t *v, int32_t n) {
             default: four_rows(v + d, t->D, 4, in, to + d, ld);
             }
         }
-    return (many_words){.at = (uint32_t *)t->v, .row = 1, .pair = 2 * ld, .odd = ld};
+    return (broadcast_words){.at = (uint32_t *)t->v, .row = 1, .pair = 2 * ld, .odd = ld};
 }
 
 /* ---- visible keys ---------------------------------------------------------------------- */
 
 /* For each of a band's groups, the least and the most keys of the block that one of its vectors sees. */
 typedef struct seen_keys {
-    int groups, least[MANY_GROUPS], most[MANY_GROUPS];
+    int groups, least[VECTOR_GROUPS], most[VECTOR_GROUPS];
 } seen_keys;
 
 static seen_keys seen_keys_of(const attn_item *t, int band) {
@@ -189,12 +190,12 @@ static ALWAYS_INLINE int groups_at(const seen_keys *seen, int j, int *lo, int *h
 /* ---- scores ---------------------------------------------------------------------------- */
 
 /* Scores of mr keys for ng groups. */
-static ALWAYS_INLINE void score_tile(many_words keys, const uint32_t *q, size_t steps, const int mr,
-                                     const int ng, float *to) {
-    ROLLED for (size_t s = 0; s < steps; s++, keys.at += PAIRS_WORDS, q += PAIRS_WORDS * BAND) {
-        __m512 sum[MANY_TILE];
+static ALWAYS_INLINE void score_tile(broadcast_words keys, const uint32_t *q, size_t steps,
+                                     const int mr, const int ng, float *to) {
+    ROLLED for (size_t s = 0; s < steps; s++, keys.at += STEP_WORDS, q += STEP_WORDS * BAND) {
+        __m512 sum[VECTOR_TILE];
         leave_registers();
-        many_step(&keys, q, PAIRS_HALF, mr, ng, sum);
+        vector_step(&keys, q, HALF_WORDS, mr, ng, sum);
         UNROLL for (int i = 0; i < mr * ng; i++) {
             float *at = to + i / ng * BAND + i % ng * GROUP;
             __m512 x = s > 0 ? _mm512_loadu_ps(at) : _mm512_setzero_ps();
@@ -205,22 +206,22 @@ static ALWAYS_INLINE void score_tile(many_words keys, const uint32_t *q, size_t 
 
 /* Scores of the first n keys. Not inlined: the compiler must not move its arithmetic across the caller's changes of
  * MXCSR. */
-static NEVER_INLINE void score_keys(const attn_item *t, many_words keys, int band,
+static NEVER_INLINE void score_keys(const attn_item *t, broadcast_words keys, int band,
                                     const seen_keys *seen, int32_t n, ahead *next) {
-    const size_t steps = t->Dp / PAIRS_STEP;
+    const size_t steps = t->Dp / WORDS_STEP;
     const uint32_t *of = band_queries(t, band);
     float *s = t->s;
     for (int32_t j = 0, lo, hi; j < n;
-         j += MANY_ROWS, s += MANY_ROWS * BAND, keys.at += MANY_ROWS * keys.row) {
+         j += VECTOR_ROWS, s += VECTOR_ROWS * BAND, keys.at += VECTOR_ROWS * keys.row) {
         groups_at(seen, j, &lo, &hi);
         fetch(next);
         const uint32_t *q = of + lo * GROUP;
         float *to = s + lo * GROUP;
         switch (hi - lo) {
         case 0: break;
-        case 1: score_tile(keys, q, steps, MANY_ROWS, 1, to); break;
-        case 2: score_tile(keys, q, steps, MANY_ROWS, 2, to); break;
-        default: score_tile(keys, q, steps, MANY_ROWS, MANY_GROUPS, to);
+        case 1: score_tile(keys, q, steps, VECTOR_ROWS, 1, to); break;
+        case 2: score_tile(keys, q, steps, VECTOR_ROWS, 2, to); break;
+        default: score_tile(keys, q, steps, VECTOR_ROWS, VECTOR_GROUPS, to);
         }
     }
 }
@@ -267,7 +268,7 @@ static ALWAYS_INLINE __m512 scale_scores(const attn_item *t, int g, int least, i
 
 /* Scores of group g become p; m, l and c as in softmax(). */
 static void soften(attn_item *t, int g, int least, int most, const int32_t *position) {
-    const int at = g * GROUP, in_band = g % MANY_GROUPS * GROUP;
+    const int at = g * GROUP, in_band = g % VECTOR_GROUPS * GROUP;
     float *s = t->s + in_band;
     const __m512 m = _mm512_loadu_ps(t->m + at), l = _mm512_loadu_ps(t->l + at);
     __mmask16 sees = 0;
@@ -284,7 +285,7 @@ static void soften(attn_item *t, int g, int least, int most, const int32_t *posi
 
 /* o = o * c + p v for some groups, over n rows of v. */
 typedef struct value_part {
-    many_words v;
+    broadcast_words v;
     const uint32_t *p;
     const float *c; /* NULL: all are 1 */
     float *o;
@@ -292,35 +293,35 @@ typedef struct value_part {
 } value_part;
 
 /* o for mr columns and ng groups. */
-static ALWAYS_INLINE void value_tile(const value_part *a, many_words v, float *o, const int mr,
+static ALWAYS_INLINE void value_tile(const value_part *a, broadcast_words v, float *o, const int mr,
                                      const int ng) {
     const uint32_t *p = a->p;
     const float *c = a->c;
-    ROLLED for (int n = a->n; n > 0; n -= PAIRS_STEP) {
-        __m512 sum[MANY_TILE];
+    ROLLED for (int n = a->n; n > 0; n -= WORDS_STEP) {
+        __m512 sum[VECTOR_TILE];
         leave_registers();
-        many_step(&v, p, n < PAIRS_STEP ? (n + 3) / 4 : PAIRS_HALF, mr, ng, sum);
+        vector_step(&v, p, n < WORDS_STEP ? (n + 3) / 4 : HALF_WORDS, mr, ng, sum);
         UNROLL for (int i = 0; i < mr * ng; i++) {
             float *at = o + i / ng * BAND + i % ng * GROUP;
             __m512 x = _mm512_loadu_ps(at);
             if (c) x = _mm512_mul_ps(x, _mm512_loadu_ps(c + i % ng * GROUP));
             _mm512_storeu_ps(at, _mm512_add_ps(x, sum[i]));
         }
-        v.at += PAIRS_HALF * v.pair;
-        p += PAIRS_WORDS * BAND;
+        v.at += HALF_WORDS * v.pair;
+        p += STEP_WORDS * BAND;
         c = NULL;
     }
 }
 
 static ALWAYS_INLINE void value_columns(const value_part *a, size_t D, const int ng, ahead *next) {
-    const int mr = ng == 1 ? MANY_ALONE : MANY_ROWS;
-    many_words v = a->v;
+    const int mr = ng == 1 ? VECTOR_ALONE : VECTOR_ROWS;
+    broadcast_words v = a->v;
     float *o = a->o, *end = o + D * BAND;
     for (; end - o >= mr * BAND; o += mr * BAND, v.at += mr) {
         fetch(next);
         value_tile(a, v, o, mr, ng);
     }
-    if (o < end) value_tile(a, v, o, MANY_ROWS, ng);
+    if (o < end) value_tile(a, v, o, VECTOR_ROWS, ng);
 }
 
 /* Not inlined, as score_keys(). */
@@ -328,7 +329,7 @@ static NEVER_INLINE void value_groups(const value_part *a, size_t D, int ng, ahe
     switch (ng) {
     case 1: value_columns(a, D, 1, next); break;
     case 2: value_columns(a, D, 2, next); break;
-    default: value_columns(a, D, MANY_GROUPS, next);
+    default: value_columns(a, D, VECTOR_GROUPS, next);
     }
 }
 
@@ -340,24 +341,24 @@ static bool all_are_one(const float *c, int n) {
 
 /* Adds rows [0, n) of v to o [D, BAND] of those of the band's groups that see them. Takes both steps of 32 rows at once
  * where the same groups see them. */
-static void add_values(const attn_item *t, many_words v, int band, const seen_keys *seen, float *o,
-                       ahead *next) {
+static void add_values(const attn_item *t, broadcast_words v, int band, const seen_keys *seen,
+                       float *o, ahead *next) {
     int lo, hi, from, to;
-    int most = groups_at(seen, 0, &lo, &hi), later = groups_at(seen, PAIRS_STEP, &from, &to);
+    int most = groups_at(seen, 0, &lo, &hi), later = groups_at(seen, WORDS_STEP, &from, &to);
     const bool once = from == lo && to == hi;
     const float *c = t->c + band * BAND + lo * GROUP;
     value_part a = {.v = v,
                     .p = (const uint32_t *)t->p + lo * GROUP,
                     .c = all_are_one(c, (hi - lo) * GROUP) ? NULL : c,
                     .o = o + lo * GROUP,
-                    .n = once || most < PAIRS_STEP ? most : PAIRS_STEP};
+                    .n = once || most < WORDS_STEP ? most : WORDS_STEP};
     if (lo < hi) value_groups(&a, t->D, hi - lo, next);
     if (once || from == to) return;
-    a.v.at += PAIRS_HALF * v.pair;
-    a.p = (const uint32_t *)t->p + PAIRS_WORDS * BAND + from * GROUP;
+    a.v.at += HALF_WORDS * v.pair;
+    a.p = (const uint32_t *)t->p + STEP_WORDS * BAND + from * GROUP;
     a.c = NULL;
     a.o = o + from * GROUP;
-    a.n = later - PAIRS_STEP;
+    a.n = later - WORDS_STEP;
     value_groups(&a, t->D, to - from, next);
 }
 
@@ -382,8 +383,8 @@ static void values_of_one(attn_item *t, const uint16_t *block, int32_t vector, i
 static void whole_block(attn_item *t, const void *k, const void *v, int32_t n,
                         const int32_t *position) {
     const bool shared = attn_rows_shared(t, v, n);
-    const many_words keys = key_words(t, k, n);
-    many_words values = {0};
+    const broadcast_words keys = key_words(t, k, n);
+    broadcast_words values = {0};
     ahead next = ahead_of(t);
     if (shared) values = value_words(t, v, attn_most_seen(t));
     for (int i = t->R; i < n_group(t) * GROUP; i++) t->n_seen[i] = 0;
@@ -393,7 +394,7 @@ static void whole_block(attn_item *t, const void *k, const void *v, int32_t n,
         score_keys(t, keys, band, &seen, n, &next);
         _mm_setcsr(before);
         for (int g = 0; g < seen.groups; g++)
-            soften(t, band * MANY_GROUPS + g, seen.least[g], seen.most[g], position);
+            soften(t, band * VECTOR_GROUPS + g, seen.least[g], seen.most[g], position);
         if (shared) {
             flush_subnormal();
             add_values(t, values, band, &seen, band_o(t, band), &next);
@@ -407,7 +408,7 @@ static void whole_block(attn_item *t, const void *k, const void *v, int32_t n,
 static const float *rows_of_o(attn_item *t) {
     float *to = t->k; /* continues into t->v: room for 128 rows */
     for (int g = 0; g < n_group(t); g++, to += GROUP * t->Dp) {
-        const float *o = band_o(t, g / MANY_GROUPS) + g % MANY_GROUPS * GROUP;
+        const float *o = band_o(t, g / VECTOR_GROUPS) + g % VECTOR_GROUPS * GROUP;
         for (size_t d = 0; d < t->D; d += GROUP) {
             __m512i r[GROUP];
             for (size_t i = 0; i < GROUP; i++)
@@ -424,7 +425,7 @@ static const float *rows_of_o(attn_item *t) {
 
 /* Scores transposed to rows, for score_sums. */
 static void scores(attn_item *t, const void *k, const void *after, int32_t n) {
-    const many_words keys = key_words(t, k, n);
+    const broadcast_words keys = key_words(t, k, n);
     float *const rows = t->s, *const lines = t->o;
     ahead nothing = {0};
     (void)after;

@@ -36,8 +36,7 @@ static ALWAYS_INLINE __m512 column(const coded_tile *t, __m512 scale, size_t d, 
 static ALWAYS_INLINE void four_lines(const __m512 x[FOUR], const bool normal, __mmask32 *zeros,
                                      uint32_t *to, size_t ld) {
     UNROLL for (int i = 0; i < 2; i++) {
-        __m512i words =
-            normal ? pairs_normal_words(x[i], x[i + 2]) : pairs_line_words(x[i], x[i + 2]);
+        __m512i words = normal ? normal_line_words(x[i], x[i + 2]) : line_words(x[i], x[i + 2]);
         if (normal) *zeros |= _mm512_testn_epi16_mask(words, words);
         _mm512_store_si512(to + (size_t)i * ld, words);
     }

@@ -6,7 +6,7 @@
 #include "kernels/cpu/avx512bf16/narrow.h"
 #include "kernels/cpu/avx512bf16/products.h"
 
-static bool is_few(const fv_linear_args *a) { return a->x.rows <= EIGHTS_FEW; }
+static bool is_few(const fv_linear_args *a) { return a->x.rows <= EIGHT_ROWS_FEW; }
 
 static bool takes(const fv_linear_args *a, const fv_tensor *w) {
     (void)a;
@@ -27,18 +27,18 @@ static fv_cpu_plan pack_x_plan(const void *args) {
     const fv_linear_args *a = ((const fv_gemm_call *)args)->a;
     const size_t steps = steps_along(a);
     return (fv_cpu_plan){.n_item = (int64_t)steps,
-                         .grain = div_up(16384, (int64_t)a->x.rows * PAIRS_STEP + 1),
-                         .shared_bytes = rows_laid(a) * steps * PAIRS_WORDS * sizeof(uint32_t)};
+                         .grain = div_up(16384, (int64_t)a->x.rows * WORDS_STEP + 1),
+                         .shared_bytes = rows_laid(a) * steps * STEP_WORDS * sizeof(uint32_t)};
 }
 
 /* Words of step s of row m; zeros after the last row. */
 static __m512i words_at(const fv_tensor *x, int m, size_t s) {
-    const size_t k = s * PAIRS_STEP, n = (size_t)x->cols - k;
+    const size_t k = s * WORDS_STEP, n = (size_t)x->cols - k;
     if (m >= x->rows) return _mm512_setzero_si512();
-    const uint32_t in = n < PAIRS_STEP ? (1u << n) - 1 : ~0u;
+    const uint32_t in = n < WORDS_STEP ? (1u << n) - 1 : ~0u;
     const float *from = row_f32(x, m) + k;
-    return pairs_turns_of(narrow(_mm512_maskz_loadu_ps((__mmask16)in, from),
-                                 _mm512_maskz_loadu_ps((__mmask16)(in >> 16), from + 16)));
+    return alternating_words_of(narrow(_mm512_maskz_loadu_ps((__mmask16)in, from),
+                                       _mm512_maskz_loadu_ps((__mmask16)(in >> 16), from + 16)));
 }
 
 static void pack_x(const void *args, void *scratch, int64_t begin, int64_t end) {
@@ -49,15 +49,15 @@ static void pack_x(const void *args, void *scratch, int64_t begin, int64_t end) 
     for (size_t s = (size_t)begin; s < (size_t)end; s++) {
         if (is_few(b->a)) {
             for (int m = 0; m < x->rows; m++)
-                _mm512_store_si512((uint32_t *)b->x + ((size_t)m * steps + s) * PAIRS_WORDS,
+                _mm512_store_si512((uint32_t *)b->x + ((size_t)m * steps + s) * STEP_WORDS,
                                    words_at(x, m, s));
             continue;
         }
         for (int m = 0; m < x->rows; m += EIGHT) {
-            uint32_t *to = (uint32_t *)b->x + (size_t)m * steps * PAIRS_WORDS + s * EIGHTS_WORDS;
+            uint32_t *to = (uint32_t *)b->x + (size_t)m * steps * STEP_WORDS + s * EIGHT_ROWS_WORDS;
             __m512i of[EIGHT];
             UNROLL for (int i = 0; i < EIGHT; i++) of[i] = words_at(x, m + i, s);
-            eights_transpose(of);
+            eight_rows_transpose(of);
             UNROLL for (int i = 0; i < EIGHT; i++) _mm512_store_si512(to + i * 16, of[i]);
         }
     }
@@ -65,29 +65,29 @@ static void pack_x(const void *args, void *scratch, int64_t begin, int64_t end) 
 
 /* ---- products -------------------------------------------------------------------------- */
 
-static ALWAYS_INLINE void products_of(const eights_tile *t, int M, const eights_place place,
+static ALWAYS_INLINE void products_of(const eight_rows_tile *t, int M, const eight_rows_place place,
                                       float *sums) {
     switch (M) {
-    case 1: eights_few(t, 1, place, sums); break;
-    case EIGHTS_FEW: eights_few(t, EIGHTS_FEW, place, sums); break;
-    default: eights_many(t, 1, place, sums);
+    case 1: eight_rows_few(t, 1, place, sums); break;
+    case EIGHT_ROWS_FEW: eight_rows_few(t, EIGHT_ROWS_FEW, place, sums); break;
+    default: eight_rows_many(t, 1, place, sums);
     }
 }
 
 /* Sums of M rows of x, few or whole eights. Not inlined: the compiler must not move its arithmetic across the
  * caller's changes of MXCSR. */
-static NEVER_INLINE void products(const eights_tile *t, int M, float *sums) {
+static NEVER_INLINE void products(const eight_rows_tile *t, int M, float *sums) {
     const bool whole = t->last == ~0u;
     if (M > EIGHT && whole)
-        eights_many(t, 2, EIGHTS_WHOLE, sums);
+        eight_rows_many(t, 2, EIGHT_ROWS_WHOLE, sums);
     else if (M > EIGHT)
-        eights_many(t, 2, EIGHTS_PART, sums);
+        eight_rows_many(t, 2, EIGHT_ROWS_PART, sums);
     else if (t->behind)
-        products_of(t, M, EIGHTS_ACROSS, sums);
+        products_of(t, M, EIGHT_ROWS_ACROSS, sums);
     else if (whole)
-        products_of(t, M, EIGHTS_WHOLE, sums);
+        products_of(t, M, EIGHT_ROWS_WHOLE, sums);
     else
-        products_of(t, M, EIGHTS_PART, sums);
+        products_of(t, M, EIGHT_ROWS_PART, sums);
 }
 
 /* Stores sums [M, 8] in those of columns [n0, n0 + 8) of y that are in the mask `in`; bias [8] or NULL. */
@@ -117,13 +117,13 @@ static void item(fv_gemm_item *of) {
     const char *at = (const char *)p->w.data + (size_t)n0 * bytes_row;
     float sums[2 * EIGHT * EIGHT], bias[EIGHT] = {0};
     for (int i = 0; of->bias && i < N; i++) bias[i] = of->bias[i];
-    eights_tile t = {.x = b->x,
-                     .ldx = steps * (few ? PAIRS_WORDS : EIGHTS_WORDS),
-                     .steps = steps,
-                     .last = K == 0 ? 0 : numbers_of(K % PAIRS_STEP),
-                     .ahead = at + EIGHT * bytes_row,
-                     .each = M <= 2 * EIGHT ? 64 : 32};
-    if (M <= EIGHT && K > 0 && K % PAIRS_STEP == 0) { /* with more rows sums need the registers */
+    eight_rows_tile t = {.x = b->x,
+                         .ldx = steps * (few ? STEP_WORDS : EIGHT_ROWS_WORDS),
+                         .steps = steps,
+                         .last = K == 0 ? 0 : numbers_of(K % WORDS_STEP),
+                         .ahead = at + EIGHT * bytes_row,
+                         .each = M <= 2 * EIGHT ? 64 : 32};
+    if (M <= EIGHT && K > 0 && K % WORDS_STEP == 0) { /* with more rows sums need the registers */
         t.behind = (uintptr_t)at % 64 / sizeof(uint16_t);
         t.last = numbers_of(t.behind);
     }

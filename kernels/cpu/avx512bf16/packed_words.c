@@ -149,7 +149,7 @@ static bool are_normal(const float *column, size_t width) {
 static void row_words(const char *from, size_t stride, const char *pair, const float *column,
                       size_t width, const int32_t *j, int32_t n, uint32_t *to) {
     size_t ld = (width + 15) / 16 * 16;
-    int32_t end = (n + PAIRS_STEP - 1) / PAIRS_STEP * PAIRS_STEP;
+    int32_t end = (n + WORDS_STEP - 1) / WORDS_STEP * WORDS_STEP;
     bool normal = are_normal(column, width);
     rows_tables rows;
     for (int32_t k = 0; k < end; k++) {
@@ -188,7 +188,7 @@ static ALWAYS_INLINE two_columns everywhere(float x) {
 static ALWAYS_INLINE void basis_columns(const char *lines, size_t stride, size_t n, size_t d,
                                         const float *lo, const float *step, const bool of_columns,
                                         const bool all, uint32_t *to, size_t ld) {
-    const size_t end = (n + PAIRS_STEP - 1) / PAIRS_STEP * PAIRS_STEP;
+    const size_t end = (n + WORDS_STEP - 1) / WORDS_STEP * WORDS_STEP;
     two_columns lo_all = of_columns ? columns_of(lo + d, all) : everywhere(0),
                 step_all = of_columns ? columns_of(step + d, all) : everywhere(0);
     for (size_t k = 0; k < end; k += 4, to += 2 * ld) {
@@ -224,18 +224,18 @@ static void basis_words(const char *lines, size_t stride, size_t n, size_t width
 /* ---- products -------------------------------------------------------------------------- */
 
 static void multiply_words(const words_product *a) {
-    _Alignas(64) uint32_t x[ROWS * STEPS * PAIRS_WORDS];
+    _Alignas(64) uint32_t x[ROWS * STEPS * STEP_WORDS];
     for (size_t s = 0, steps; s < a->steps; s += steps) {
         steps = a->steps - s < STEPS ? a->steps - s : STEPS;
         for (int m = 0, rows; m < a->M; m += rows) {
             rows = a->M - m < ROWS ? a->M - m : ROWS;
-            pairs_x_words(a->x + (size_t)m * a->ldx + s * PAIRS_STEP, a->ldx, rows, steps, x,
-                          STEPS * PAIRS_WORDS);
+            pack_rows_as_words(a->x + (size_t)m * a->ldx + s * WORDS_STEP, a->ldx, rows, steps, x,
+                               STEPS * STEP_WORDS);
             for (int p = 0, n; p < a->panels; p += n) {
-                n = a->panels - p < PAIRS_PANELS ? 1 : PAIRS_PANELS;
-                pairs_products((pairs_tile){.x = x,
-                                            .w = a->w + s * PAIRS_WORDS * a->ldw + p * 16,
-                                            .ldx = STEPS * PAIRS_WORDS,
+                n = a->panels - p < WORDS_PANELS ? 1 : WORDS_PANELS;
+                words_products((words_tile){.x = x,
+                                            .w = a->w + s * STEP_WORDS * a->ldw + p * 16,
+                                            .ldx = STEPS * STEP_WORDS,
                                             .ldw = a->ldw,
                                             .steps = steps,
                                             .acc = a->acc + (size_t)m * a->ld_row + p * 16,

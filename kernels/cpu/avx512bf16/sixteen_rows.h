@@ -7,10 +7,10 @@
  * so that the sums of two registers come out in order. */
 #include "kernels/cpu/avx512bf16/words.h"
 
-enum { PAIRS_ROWS = 16, PAIRS_TOGETHER = 4 /* the most vectors per pass over the rows */ };
+enum { SIXTEEN_ROWS = 16, PASS_VECTORS = 4 /* the most vectors per pass over the rows */ };
 
-static inline __m512i pairs_turns(const float *x) {
-    return pairs_turns_of(narrow(_mm512_loadu_ps(x), _mm512_loadu_ps(x + 16)));
+static inline __m512i alternating_words(const float *x) {
+    return alternating_words_of(narrow(_mm512_loadu_ps(x), _mm512_loadu_ps(x + 16)));
 }
 
 /* Loads 16 numbers of each of two rows. */
@@ -26,7 +26,7 @@ typedef struct rows_in_place {
     int rows; /* rows that exist; the last one replaces missing ones */
 } rows_in_place;
 
-static ALWAYS_INLINE const char *pairs_row(const rows_in_place *k, int i, const bool whole) {
+static ALWAYS_INLINE const char *row_in_place(const rows_in_place *k, int i, const bool whole) {
     return k->at + (size_t)(whole || i < k->rows ? i : k->rows - 1) * k->stride;
 }
 
@@ -41,8 +41,8 @@ static ALWAYS_INLINE void eight_rows(const rows_in_place *k, int first, size_t b
     const __m512i upper = _mm512_add_epi16(lower, _mm512_set1_epi16(4));
     __m512i half[4], two[4];
     UNROLL for (int i = 0; i < 4; i++) {
-        half[i] = two_halves(pairs_row(k, first + of[i], whole) + byte,
-                             pairs_row(k, first + of[i] + 4, whole) + byte);
+        half[i] = two_halves(row_in_place(k, first + of[i], whole) + byte,
+                             row_in_place(k, first + of[i] + 4, whole) + byte);
     }
     UNROLL for (int i = 0; i < 2; i++) {
         two[i] = _mm512_permutex2var_epi16(half[2 * i], lower, half[2 * i + 1]);
@@ -55,10 +55,11 @@ static ALWAYS_INLINE void eight_rows(const rows_in_place *k, int first, size_t b
 }
 
 /* Adds a step to acc[i]: numbers [byte / 2, byte / 2 + 32) of the rows times those of mr vectors, packed by
- * pairs_turns(), `ld` words apart. mr and `whole`, whether all rows exist, are constants after inlining. */
-static ALWAYS_INLINE void pairs_rows_step(const rows_in_place *rows, const bool whole, size_t byte,
-                                          const uint32_t *x, size_t ld, const int mr, __m512 *acc) {
-    __m512 a[PAIRS_TOGETHER], b[PAIRS_TOGETHER];
+ * alternating_words(), `ld` words apart. mr and `whole`, whether all rows exist, are constants after inlining. */
+static ALWAYS_INLINE void sixteen_rows_step(const rows_in_place *rows, const bool whole,
+                                            size_t byte, const uint32_t *x, size_t ld, const int mr,
+                                            __m512 *acc) {
+    __m512 a[PASS_VECTORS], b[PASS_VECTORS];
     UNROLL for (int i = 0; i < mr; i++) a[i] = b[i] = _mm512_setzero_ps();
     UNROLL for (int half = 0; half < 2; half++) {
         __m512i of_a[4], of_b[4];
@@ -67,8 +68,8 @@ static ALWAYS_INLINE void pairs_rows_step(const rows_in_place *rows, const bool 
         UNROLL for (int w = 0; w < 4; w++) {
             UNROLL for (int i = 0; i < mr; i++) {
                 __m512i both = _mm512_set1_epi64(two_words(x + (size_t)i * ld + 8 * half + 2 * w));
-                a[i] = pairs_go_on(a[i], both, of_a[w]);
-                b[i] = pairs_go_on(b[i], both, of_b[w]);
+                a[i] = dot_words(a[i], both, of_a[w]);
+                b[i] = dot_words(b[i], both, of_b[w]);
             }
         }
     }

@@ -40,11 +40,11 @@ static ALWAYS_INLINE __m512i exp_normal(__m512 x) {
  * of x. */
 static ALWAYS_INLINE __m512i two_shares(__m512 m, const float *s, const many_range range,
                                         __m512i *most, __m512 *p, __m512 *q) {
-    __m512 x = _mm512_loadu_ps(s), y = _mm512_loadu_ps(s + 2 * MANY_BAND);
+    __m512 x = _mm512_loadu_ps(s), y = _mm512_loadu_ps(s + 2 * VECTOR_BAND);
     if (range == MANY_ANY) {
         *p = f32x16_round_bf16(exp_lanes(_mm512_sub_ps(x, m)));
         *q = f32x16_round_bf16(exp_lanes(_mm512_sub_ps(y, m)));
-        return pairs_line_words(*p, *q);
+        return line_words(*p, *q);
     }
     x = _mm512_sub_ps(m, x), y = _mm512_sub_ps(m, y);
     __m512i a = exp_normal(x), b = exp_normal(y);
@@ -58,7 +58,7 @@ static ALWAYS_INLINE __m512i two_shares(__m512 m, const float *s, const many_ran
     /* compares bits, of which those of a NaN are above those of MANY_MOST */
     *most = _mm512_max_epu32(*most, _mm512_castps_si512(x));
     *most = _mm512_max_epu32(*most, _mm512_castps_si512(y));
-    __m512i word = pairs_normal_words(_mm512_castsi512_ps(a), _mm512_castsi512_ps(b));
+    __m512i word = normal_line_words(_mm512_castsi512_ps(a), _mm512_castsi512_ps(b));
     *p = _mm512_castsi512_ps(_mm512_and_si512(word, _mm512_set1_epi32((int)0xffff0000)));
     *q = _mm512_castsi512_ps(_mm512_slli_epi32(word, 16));
     return word;
@@ -71,11 +71,11 @@ static ALWAYS_INLINE bool shares_of(const float *s, __m512 m, const int nb, cons
     __m512i most = _mm512_setzero_si512();
     for (int k = 0; k < 8; k++) {
         const int j = k / 2 * 4 + k % 2;
-        const float *from = s + j * MANY_BAND;
+        const float *from = s + j * VECTOR_BAND;
         __m512 p, q, sum_p = _mm512_setzero_ps(), sum_q = sum_p;
         UNROLL for (int b = 0; b < nb; b++) {
-            __m512i word = two_shares(m, from + 16 * b * MANY_BAND, range, &most, &p, &q);
-            _mm512_storeu_si512(to + (8 * b + k) * MANY_BAND, word);
+            __m512i word = two_shares(m, from + 16 * b * VECTOR_BAND, range, &most, &p, &q);
+            _mm512_storeu_si512(to + (8 * b + k) * VECTOR_BAND, word);
             sum_p = b ? _mm512_add_ps(sum_p, p) : p;
             sum_q = b ? _mm512_add_ps(sum_q, q) : q;
         }
@@ -103,12 +103,12 @@ static ALWAYS_INLINE bool some_shares(const float *s, __m512 m, int nb, const ma
     }
 }
 
-/* p = exp(s - m) of scores [16 * nb, MANY_BAND] of 16 vectors, as words [FV_KV_BLOCK / 2, MANY_BAND], those of rows
+/* p = exp(s - m) of scores [16 * nb, VECTOR_BAND] of 16 vectors, as words [FV_KV_BLOCK / 2, VECTOR_BAND], those of rows
  * 4 k, 4 k + 2 and 4 k + 1, 4 k + 3 in turn, with zeros after them. Returns the sums of p. */
 static NEVER_INLINE __m512 many_shares(const float *s, __m512 m, int nb, uint32_t *to) {
     __m512 lane[16];
     for (int k = 8 * nb; k < FV_KV_BLOCK / 2; k++)
-        _mm512_storeu_si512(to + k * MANY_BAND, _mm512_setzero_si512());
+        _mm512_storeu_si512(to + k * VECTOR_BAND, _mm512_setzero_si512());
     if (nb == 0) return _mm512_setzero_ps();
     if (nb == 4 && shares_of(s, m, 4, MANY_NORMAL, to, lane)) return tree_of(lane);
     if (some_shares(s, m, nb, MANY_SEEN, to, lane)) return tree_of(lane);
