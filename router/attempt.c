@@ -38,8 +38,8 @@ fv_status fv_attempt_open(fv_request *r, const fv_attempt_events *events, fv_att
     return FV_OK;
 }
 
-/* Has the attempt freed after this event if nothing can come for it any more. */
-static void check_over(fv_attempt *a) {
+/* Lists the attempt to be freed when the event is over, if nothing can come for it any more. */
+static void list_if_over(fv_attempt *a) {
     if (a->req || a->prefill.rpc || a->decode.rpc) return;
     a->next_over = a->relay->over_attempts;
     a->relay->over_attempts = a;
@@ -68,7 +68,7 @@ static void detach(fv_attempt *a, fv_outcome p, fv_outcome d) {
     fv_reservation_give(&a->d, d, now_s);
     if (a->prefill.rpc) fv_rpc_call_cancel(a->prefill.rpc);
     if (a->decode.rpc) fv_rpc_call_cancel(a->decode.rpc);
-    check_over(a);
+    list_if_over(a);
 }
 
 /* Returns the part of a TTFT that is due to the prompt's tokens rather than to images. The images' part is an
@@ -219,7 +219,7 @@ static void on_decode_end(fv_rpc_call *c, const fv_rpc_end *end) {
     fv_attempt *a = fv_rpc_call_user(c);
     fv_worker_call_ended(&a->decode, a->d.name, end);
     if (!a->req) {
-        check_over(a);
+        list_if_over(a);
         return;
     }
     a->relay->dispatch_due = true;
@@ -354,7 +354,7 @@ static void on_prefill_end(fv_rpc_call *c, const fv_rpc_end *end) {
     fv_attempt *a = fv_rpc_call_user(c);
     fv_worker_call_ended(&a->prefill, a->p.name, end);
     if (!a->req) {
-        check_over(a);
+        list_if_over(a);
         return;
     }
     a->relay->dispatch_due = true;

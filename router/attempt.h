@@ -5,7 +5,7 @@
  * comes of the calls is reported to a table of callbacks, which change the request.
  *
  * An attempt reports until it is abandoned or has failed. Messages that its calls still bring are dropped
- * then, and when the calls have ended, too, it is freed after that event (fv_attempts_free_over). Loop
+ * then, and when the calls have ended, too, it is freed when the event is over (fv_attempts_free_over). Loop
  * thread. */
 #include "router/reservation.h"
 #include "router/worker_call.h"

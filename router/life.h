@@ -23,7 +23,7 @@ void fv_request_end(fv_request *r);
  * not active. */
 void fv_request_finish(fv_request *r, fv_status st);
 
-/* The client's call has ended: ends the request, which is freed after this event. */
+/* The client's call has ended: ends the request, which is freed when the event is over. */
 void fv_request_close(fv_request *r);
 
 #endif

@@ -101,7 +101,8 @@ static void open_world(const setup *s) {
 static void end_job(job *j, bool good) {
     bool late = !good && w.now_s >= j->left_at_s;
     if (late && j->state == PREFILL && j->p.worker)
-        fv_estimate_late(&w.e, &j->p.worker->pace, j->p.prompt_ahead, w.now_s - j->p.taken_s, w.now_s);
+        fv_estimate_late(&w.e, &j->p.worker->pace, j->p.prompt_ahead, w.now_s - j->p.taken_s,
+                         w.now_s);
     if (j->state == PREFILL || j->state == DECODE) {
         w.n_running--;
         w.n_wasted += !good;
