@@ -264,8 +264,9 @@ fv_status fv_layout_bound(fv_layout_config *c, uint32_t pixels_min, uint32_t pix
     const bool beyond = !is_within(c, pixels_min) || !is_within(c, pixels_max);
     if (beyond || (pixels_max && pixels_min > pixels_max))
         return FV_FAIL(FV_EINVAL,
-                       "min_pixels %" PRIu32 ", max_pixels %" PRIu32 ": the model has %" PRId32
-                       " to %" PRId32 ", and the least comes first",
+                       "min_pixels %" PRIu32 ", max_pixels %" PRIu32
+                       ": the model's limits are %" PRId32 " to %" PRId32
+                       ", and min_pixels must not exceed max_pixels",
                        pixels_min, pixels_max, c->pixels_min, c->pixels_max);
     if (pixels_min) c->pixels_min = (int32_t)pixels_min;
     if (pixels_max) c->pixels_max = (int32_t)pixels_max;

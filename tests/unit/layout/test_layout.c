@@ -348,11 +348,11 @@ Test(layout, a_request_narrows_the_area_of_images_within_the_models_limits) {
         {0, 16 * 784, 16, NULL},
         {64 * 784, 0, 64, NULL},
         {4 * 784, 4 * 784, 4, NULL},
-        {0, 64 * 784 + 1, 0, "the model has 3136 to 50176"},
+        {0, 64 * 784 + 1, 0, "limits are 3136 to 50176"},
         {0, 4 * 784 - 1, 0, "max_pixels 3135"},
         {1, 0, 0, "min_pixels 1"},
         {UINT32_MAX, 0, 0, "min_pixels 4294967295"},
-        {16 * 784, 9 * 784, 0, "the least comes first"},
+        {16 * 784, 9 * 784, 0, "must not exceed max_pixels"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         fv_layout_config c = model;

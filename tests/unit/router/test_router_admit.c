@@ -451,7 +451,7 @@ Test(router_admit, images_are_counted_as_the_request_bounds_them) {
     admitted();
     cr_assert_gt(need.tokens_known, least + 40);
     bounds.pixels_max = 784 * 65;
-    refused(FV_EINVAL, "the model has 3136 to 50176");
+    refused(FV_EINVAL, "limits are 3136 to 50176");
 }
 
 Test(router_admit, a_chat_has_turns_of_any_role) {
