@@ -289,7 +289,6 @@ static const field fields[] = {
     {READ("reasoning_effort", CHATS, fv_api_reasoning_effort)},
     {READ("mm_processor_kwargs", CHATS, fv_api_processor)},
     {INTEGER("best_of", ANY, best_of, 0, INT32_MAX)},
-    {READ("echo", FV_API_CHAT, fv_api_nothing)},
     {READ("user", ALL, fv_api_skip)},
 };
 enum { N_FIELD = sizeof fields / sizeof *fields };

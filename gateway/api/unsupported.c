@@ -110,7 +110,7 @@ static const struct unsupported {
     {"function_call", read_tool_choice},   {"use_beam_search", read_beam_search},
     {"modalities", read_modalities},       {"web_search_options", refuse_search},
     {"prompt_embeds", refuse_embeds},      {"suffix", fv_api_nothing},
-    {"logits_processors", fv_api_nothing},
+    {"logits_processors", fv_api_nothing}, {"echo", fv_api_nothing},
 };
 
 fv_status fv_api_unsupported(fv_api_reader *r, const char *key, const fv_json_event *e) {

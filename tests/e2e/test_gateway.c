@@ -99,7 +99,7 @@ Test(gateway, one_key_is_enough_to_protect_a_fleet, .fini = end, .timeout = 300)
     FLEET_MAY_SKIP(end, "no python3");
     cr_assert_eq(fleet_said.status, 0, "%s", fleet_said.out);
     command_run(&fleet_said, FOVEA_BIN "/fovea ask --to %s hello", f.address);
-    cr_assert(fleet_said.status != 0 && strstr(fleet_said.err, "known callers only"), "%s",
+    cr_assert(fleet_said.status != 0 && strstr(fleet_said.err, "requires a credential"), "%s",
               fleet_said.err);
     command_run(&fleet_said,
                 "printf sk-second-Key >%s/key && " FOVEA_BIN

@@ -72,8 +72,8 @@ Test(gateway_routes, paths_about_the_server_answer) {
               c.got);
     /* The rig's router has no health service; it says so, and the question has reached it. */
     static const char *const health[] = {"/health", "/healthz", "/ping"};
-    for (int i = 0; i < 3; i++) expect("GET", health[i], 400, "grpc.health.v1.Health/Check");
-    expect("POST", "/ping", 400, "grpc.health.v1.Health/Check");
+    for (int i = 0; i < 3; i++) expect("GET", health[i], 501, "grpc.health.v1.Health/Check");
+    expect("POST", "/ping", 501, "grpc.health.v1.Health/Check");
     static const char *const all[] = {"/version",      "/metrics", "/v1/models",
                                       "/openapi.json", "/",        "/fovea/fleet"};
     for (int i = 0; i < 6; i++) {
