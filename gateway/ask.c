@@ -4,12 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "image/size.h"
 #include "common/log.h"
 #include "gateway/api/answer.h"
 #include "gateway/api/message_json.h"
 #include "gateway/internal.h"
 #include "grpc/health/v1/health.pb-c.h"
+#include "image/size.h"
 #include "serving/layout_message.h"
 
 enum { ASK_MS = 30000, LONG_REPLY = 32 << 10 /* bytes */ };

@@ -305,8 +305,7 @@ static fv_status on_handed_off(fv_attempt *a, grpc_byte_buffer *message) {
 }
 
 /* Passes tokens of the prompt on, as fast as the client reads them. */
-static fv_status on_prompt(fv_attempt *a, fv_rpc_call *c,
-                           fv_prompt_message *prompt) {
+static fv_status on_prompt(fv_attempt *a, fv_rpc_call *c, fv_prompt_message *prompt) {
     a->events->prompt(a->req, a->n_prompt_event++, prompt);
     if (a->req && !fv_rpc_call_writable(a->req->client)) fv_rpc_call_pause(c);
     return FV_OK;

@@ -19,7 +19,8 @@ typedef struct fv_relay_options {
     int64_t stall_ms;      /* a request without progress for this long: its worker hangs */
     int64_t unread_ms;     /* an answer that its client does not read for this long is ended */
     int32_t replays;       /* how many times another pair may take over a request */
-    uint32_t max_tokens_default; /* of an answer whose request has no max_tokens; 0: the rest of the context */
+    uint32_t
+        max_tokens_default; /* of an answer whose request has no max_tokens; 0: the rest of the context */
 } fv_relay_options;
 
 /* Limit of the events, in bytes, that wait for a slow client in its call's queue. When the queue is full, the

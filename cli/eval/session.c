@@ -6,9 +6,9 @@
 #include <string.h>
 
 #include "common/file.h"
-#include "image/size.h"
 #include "eval/scenes/render.h"
 #include "eval/scenes/score.h"
+#include "image/size.h"
 #include "video/png.h"
 
 static void ask_turn(fv_eval_session *s) {

@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "common/file.h"
-#include "image/size.h"
 #include "eval/benchmark/metrics.h"
+#include "image/size.h"
 #include "text/json.h"
 
 enum {

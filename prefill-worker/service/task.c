@@ -79,8 +79,8 @@ static fv_status read_request(fv_task *t) {
     FV_TRY(fv_policy_from_message(r->policy, &j->policy));
     FV_TRY(read_images(t));
     FV_TRY(read_videos(t));
-    FV_TRY(fv_request_prompt(r->prompt, j->n_image, r->truncate_case ? IDS_MAX : context,
-                             &t->arena, &j->form));
+    FV_TRY(fv_request_prompt(r->prompt, j->n_image, r->truncate_case ? IDS_MAX : context, &t->arena,
+                             &j->form));
     fv_request_special(r->special_case, r->add_special_tokens, &j->form);
     if (r->image_bounds) {
         j->pixels_min = r->image_bounds->pixels_min;

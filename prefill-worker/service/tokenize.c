@@ -59,8 +59,7 @@ static fv_status lay_images(asking *a, const fv_model_config *cfg, fv_layout **o
         const Fovea__Inference__V1__ImageSize *s = q->image_sizes[i];
         fv_status st = s->w > 0 && s->h > 0 ? fv_image_size_fits("the image", s->w, s->h, &limits)
                                             : FV_FAIL(FV_EINVAL, "a side of 0 pixels");
-        if (st == FV_OK)
-            st = fv_layout_image(&bounds, (int32_t)s->w, (int32_t)s->h, n, &(*out)[i]);
+        if (st == FV_OK) st = fv_layout_image(&bounds, (int32_t)s->w, (int32_t)s->h, n, &(*out)[i]);
         if (st != FV_OK) return fv_fail_prefix(st, "image %d", i);
     }
     return FV_OK;

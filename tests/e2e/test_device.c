@@ -168,8 +168,8 @@ Test(device, a_trace_sums_the_time_of_each_kernel) {
                   strstr(r.out, "100.0%%") == NULL,
               "%s", r.out);
     command_run(&r,
-                "env FOVEA_GPU_TRACE=/nowhere/trace " FOVEA_BIN
-                "/fovea ask --checkpoint %s " ON_GPU " hi",
+                "env FOVEA_GPU_TRACE=/nowhere/trace " FOVEA_BIN "/fovea ask --checkpoint %s " ON_GPU
+                " hi",
                 path);
     refused(1, "cannot write /nowhere/trace");
 }

@@ -63,8 +63,8 @@ static void differs(const char *name, const char *binary, const char *args, cons
     program_start(&foreign, c.f.dir, name, binary,
                   "--router %s --fleet-token-file %s/fleet.token --name %s --model-name ck %s",
                   c.fleet, c.f.dir, name, args);
-    snprintf(line, sizeof line, "worker=%s event=another-fleet model=ck other_model=ck reason=\"%s", name,
-             words);
+    snprintf(line, sizeof line, "worker=%s event=another-fleet model=ck other_model=ck reason=\"%s",
+             name, words);
     program_wait_said(&c.router, line);
     command_run(&r, FOVEA " ask --to %s --max-tokens 3 hello", c.f.address);
     cr_assert_eq(r.status, 0, "it works with none of the others: %s", r.err);

@@ -27,7 +27,8 @@ Test(layout, numbers_that_cannot_be_are_named) {
     c = sane(), c.patch = 337, expect_wrong(&c, "the patch size is 337; 1..336");
     c = sane(), c.patch = -1, expect_wrong(&c, "the patch size is -1");
     c = sane(), c.merge = 25, expect_wrong(&c, "patches of a token's side is 25; 1..24");
-    c = sane(), c.merge = 5, expect_wrong(&c, "the 24 patches of a tile's side are not a multiple of the 5");
+    c = sane(), c.merge = 5,
+    expect_wrong(&c, "the 24 patches of a tile's side are not a multiple of the 5");
     c = sane(), c.shortest_edge = -1, expect_wrong(&c, "shortest_edge is -1");
     c = sane(), c.resize.w = 3, expect_wrong(&c, "resized to 3 x 0");
     c = sane(), c.resize.h = c.resize.w = 8193, expect_wrong(&c, "resized to 8193 x 8193");
