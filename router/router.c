@@ -178,7 +178,6 @@ static void on_tick_closed(uv_handle_t *h) {
     fv_router *r = h->data;
     void (*done)(void *) = r->done;
     void *user = r->user;
-    fv_bridge_set_after_event(r->bridge, NULL, NULL);
     fv_relay_close(r->relay);
     fv_registry_close(r->members);
     fv_sharers_close(r->sharers);
@@ -271,6 +270,8 @@ void fv_router_farewell(fv_router *r) { fv_registry_farewell(r->members); }
 bool fv_router_idle(const fv_router *r) { return fv_relay_count(r->relay).n_alive == 0; }
 
 void fv_router_close(fv_router *r, void (*done)(void *user), void *user) {
+    /* The bridge may be gone before the timer is; until then the timer ends events alone. */
+    fv_bridge_set_after_event(r->bridge, NULL, NULL);
     r->closing = true;
     r->done = done;
     r->user = user;
