@@ -27,7 +27,7 @@ static fv_status make_mac(const fv_key *key, const fv_call_to *to, const fv_call
     return fv_mac(key, fields, sizeof fields / sizeof fields[0], mac);
 }
 
-bool fv_call_token_holds(const fv_key *key, const fv_call_to *to, const fv_call_token *t) {
+bool fv_call_token_verify(const fv_key *key, const fv_call_to *to, const fv_call_token *t) {
     uint8_t right[FV_MAC_BYTES];
     return make_mac(key, to, t, right) == FV_OK && fv_mac_equal(right, t->mac, sizeof right);
 }

@@ -56,6 +56,6 @@ fv_status fv_call_token_write(const fv_key *key, const fv_call_to *to, fv_call_t
 fv_status fv_call_token_read(const char *text, size_t n, fv_call_token *out);
 
 /* Returns whether the token's MAC is right for this call. */
-bool fv_call_token_holds(const fv_key *key, const fv_call_to *to, const fv_call_token *t);
+bool fv_call_token_verify(const fv_key *key, const fv_call_to *to, const fv_call_token *t);
 
 #endif

@@ -12,7 +12,7 @@ static void put(uint64_t x, uint8_t out[8]) {
     for (int b = 0; b < 8; b++) out[b] = (uint8_t)(x >> (8 * b) & 0xff);
 }
 
-fv_status fv_join_prove(const fv_key *join, fv_join_kind kind, const fv_join_said *said,
+fv_status fv_join_prove(const fv_key *join, fv_join_kind kind, const fv_join_transcript *said,
                         uint8_t proof[FV_MAC_BYTES]) {
     static const char *const labels[] = {
         [FV_JOIN_ROUTER] = "router", [FV_JOIN_WORKER] = "worker", [FV_JOIN_WELCOME] = "welcome"};
@@ -31,7 +31,7 @@ fv_status fv_join_prove(const fv_key *join, fv_join_kind kind, const fv_join_sai
     return fv_mac(join, fields, sizeof fields / sizeof fields[0], proof);
 }
 
-bool fv_join_proved(const fv_key *join, fv_join_kind kind, const fv_join_said *said,
+bool fv_join_verify(const fv_key *join, fv_join_kind kind, const fv_join_transcript *said,
                     const void *proof, size_t n) {
     uint8_t right[FV_MAC_BYTES];
     return n == sizeof right && fv_join_prove(join, kind, said, right) == FV_OK &&

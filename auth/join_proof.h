@@ -25,22 +25,22 @@ typedef enum fv_join_kind {
 } fv_join_kind;
 
 /* The facts that a proof covers. For FV_JOIN_ROUTER only the nonces; the rest is zero. */
-typedef struct fv_join_said {
+typedef struct fv_join_transcript {
     uint8_t nonce_worker[FV_JOIN_NONCE_BYTES], nonce_router[FV_JOIN_NONCE_BYTES];
     uint32_t role;                       /* fovea.inference.v1.Role */
     const char *name, *address, *compat; /* borrowed; NULL: "" */
     uint64_t compat_hash;
     uint8_t incarnation[FV_INCARNATION_BYTES];
-} fv_join_said;
+} fv_join_transcript;
 
 /* Derives the key for join proofs. */
 fv_status fv_join_key(const fv_key *fleet, fv_key *out);
 
-fv_status fv_join_prove(const fv_key *join, fv_join_kind kind, const fv_join_said *said,
+fv_status fv_join_prove(const fv_key *join, fv_join_kind kind, const fv_join_transcript *said,
                         uint8_t proof[FV_MAC_BYTES]);
 
 /* Returns whether `proof` is the proof of this kind for `said`. */
-bool fv_join_proved(const fv_key *join, fv_join_kind kind, const fv_join_said *said,
+bool fv_join_verify(const fv_key *join, fv_join_kind kind, const fv_join_transcript *said,
                     const void *proof, size_t n);
 
 #endif

@@ -50,7 +50,7 @@ static void die(const char *what) {
     exit(1);
 }
 
-static void sure(bool good, const char *what) {
+static void must(bool good, const char *what) {
     if (!good) die(what);
 }
 
@@ -58,7 +58,7 @@ static void make_checkpoint(char *dir) {
     char file[96];
     snprintf(file, sizeof file, "%s/shape.json", dir);
     FILE *f = fopen(file, "w");
-    sure(f && fputs(config, f) >= 0 && fclose(f) == 0, "cannot write into the temporary folder");
+    must(f && fputs(config, f) >= 0 && fclose(f) == 0, "cannot write into the temporary folder");
     fv_synth_options opt = {.dir = dir, .config_file = file, .dtype = FV_BF16, .force = true};
     fv_synth_report report;
     bench_must(fv_synth_write(&opt, &report));
@@ -105,7 +105,7 @@ static void serve(const char *dir, fv_dtype dtype, int say) {
         .listen = "127.0.0.1:0", .services = services, .n_service = FV_DECODE_SERVICES};
     bench_must(fv_rpc_server_open(bridge, &so, &server));
     int32_t port = fv_rpc_server_port(server);
-    sure(write(say, &port, sizeof port) == sizeof port, "cannot say the port");
+    must(write(say, &port, sizeof port) == sizeof port, "cannot say the port");
     uv_run(&loop, UV_RUN_DEFAULT); /* until it is killed */
 }
 
@@ -145,17 +145,17 @@ static void raw_open(raw *r, size_t bytes) {
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t n = sizeof a;
     int listener = socket(AF_INET, SOCK_STREAM, 0);
-    sure(bind(listener, (struct sockaddr *)&a, n) == 0 && listen(listener, 1) == 0 &&
+    must(bind(listener, (struct sockaddr *)&a, n) == 0 && listen(listener, 1) == 0 &&
              getsockname(listener, (struct sockaddr *)&a, &n) == 0,
          "no port is free");
     r->out = socket(AF_INET, SOCK_STREAM, 0);
-    sure(connect(r->out, (struct sockaddr *)&a, n) == 0, "cannot connect to loopback");
+    must(connect(r->out, (struct sockaddr *)&a, n) == 0, "cannot connect to loopback");
     r->in = accept(listener, NULL, NULL);
     close(listener);
     r->bytes = bytes;
     r->from = malloc(bytes);
     r->to = malloc(bytes);
-    sure(r->from && r->to, "out of memory");
+    must(r->from && r->to, "out of memory");
     memset(r->from, 1, bytes);
     memset(r->to, 2, bytes);
 }
@@ -163,7 +163,7 @@ static void raw_open(raw *r, size_t bytes) {
 static double raw_round(raw *r) {
     pthread_t sender = 0, receiver = 0;
     double t = fv_clock_s();
-    sure(pthread_create(&receiver, NULL, raw_receive, r) == 0 &&
+    must(pthread_create(&receiver, NULL, raw_receive, r) == 0 &&
              pthread_create(&sender, NULL, raw_send, r) == 0,
          "cannot start a thread");
     pthread_join(sender, NULL);
@@ -259,7 +259,7 @@ static void fill_store(sender *s, fv_dtype dtype, size_t bytes) {
     s->ids = calloc((size_t)s->n, sizeof *s->ids);
     s->seg = malloc((size_t)s->n);
     int32_t *pos = malloc((size_t)s->n * sizeof *pos);
-    sure(s->ids && s->seg && pos, "out of memory");
+    must(s->ids && s->seg && pos, "out of memory");
     for (int32_t i = 0; i < s->n; i++) {
         pos[i] = i;
         s->seg[i] = i < visual ? FV_SEG_VISUAL : FV_SEG_TEXT;
@@ -317,7 +317,7 @@ static void sender_close(sender *s) {
     fv_engine_close(&s->engine);
     fv_bridge_close(s->bridge, on_closed, &over);
     uv_run(&s->loop, UV_RUN_DEFAULT);
-    sure(uv_loop_close(&s->loop) == 0, "handles are left on the loop");
+    must(uv_loop_close(&s->loop) == 0, "handles are left on the loop");
     free(s->ids);
     free(s->seg);
 }
@@ -395,13 +395,13 @@ static void run(const fv_options *o) {
     fv_dtype dtype;
     size_t bytes = (size_t)fv_options_int(o, "megabytes") * 1000000;
     bench_must(fv_engine_kv_dtype(fv_options_string(o, "dtype"), FV_COMPUTE_F32, &dtype));
-    sure(mkdtemp(dir) && pipe(pipe_of) == 0, "cannot make a temporary folder");
+    must(mkdtemp(dir) && pipe(pipe_of) == 0, "cannot make a temporary folder");
     make_checkpoint(dir);
     bench_must(fv_callers_open(&fleet, &callers));
     fv_callers_set_name(callers, "bench");
     pid_t child = fork(); /* fork before gRPC starts threads */
     if (child == 0) serve(dir, dtype, pipe_of[1]);
-    sure(child > 0 && read(pipe_of[0], &port, sizeof port) == sizeof port,
+    must(child > 0 && read(pipe_of[0], &port, sizeof port) == sizeof port,
          "the decode worker did not start");
     sender_open(&s, dir, port, dtype, bytes);
     figures f = {.bytes = fv_kv_bytes(s.kv, FV_SEG_VISUAL) + fv_kv_bytes(s.kv, FV_SEG_TEXT)};

@@ -77,8 +77,8 @@ static void cover(const fv_image *image, const fv_layout_rect *span, int32_t w, 
 
 /* Renders the part of the image that span `index` shows. */
 static void look(sheet *s, const fv_image *image, const fv_layout *l, int32_t index) {
-    fv_layout_place at = fv_layout_place_of(s->o->layout, l, index);
-    fv_layout_rect all = fv_layout_seen(l, &l->view[at.view]);
+    fv_layout_place at = fv_layout_span_place(s->o->layout, l, index);
+    fv_layout_rect all = fv_layout_view_rect(l, &l->view[at.view]);
     fv_layout_rect span = {all.x + all.w * at.x, all.y + all.h * at.y, all.w * at.w, all.h * at.h};
     memset(s->seen.rgb, OUTSIDE, (size_t)s->tile * (size_t)s->tile * 3);
     for (int32_t y = 0; y < s->h; y++)

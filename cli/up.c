@@ -185,7 +185,7 @@ static fv_status gateway_args(const fleet *f, child *c) {
 /* ---- children --------------------------------------------------------------------------- */
 
 /* In the child: undoes the parent's signal handling and executes the program. */
-static void become(const fleet *f, const child *c, pid_t parent, int out) {
+static void exec_child(const fleet *f, const child *c, pid_t parent, int out) {
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     if (getppid() != parent) _exit(127); /* the parent has died already */
     setpgid(0, 0);
@@ -205,7 +205,7 @@ static fv_status start(const fleet *f, child *c, int out) {
                        c->args[0]);
     pid_t parent = getpid(), pid = fork();
     if (pid < 0) return FV_FAIL(FV_EIO, "cannot start %s: %s", c->name, strerror(errno));
-    if (pid == 0) become(f, c, parent, out);
+    if (pid == 0) exec_child(f, c, parent, out);
     c->pid = pid;
     c->started_s = fv_clock_s();
     c->again_s = 0;
@@ -221,7 +221,7 @@ static fv_status start_quietly(const fleet *f, child *c) {
     return st;
 }
 
-static void say_end(const child *c, int status, char *out, size_t cap) {
+static void end_text(const child *c, int status, char *out, size_t cap) {
     if (WIFSIGNALED(status))
         snprintf(out, cap, "%s was ended by signal %d", c->name, WTERMSIG(status));
     else
@@ -241,7 +241,7 @@ static child *reap(fleet *f, int *status) {
 
 /* Returns whether a signal is a duplicate: a supervisor may send a signal both to this process and
  * to its group. The terminal sends each Ctrl-C once. */
-static bool is_echo(const fleet *f, const struct signalfd_siginfo *info) {
+static bool is_duplicate_signal(const fleet *f, const struct signalfd_siginfo *info) {
     return info->ssi_code == SI_USER && f->asked > 0 && fv_clock_s() - f->asked_s < ECHO_S;
 }
 
@@ -250,7 +250,7 @@ static bool wait_signal(fleet *f, int ms) {
     struct pollfd p = {.fd = f->signals, .events = POLLIN};
     struct signalfd_siginfo info;
     if (poll(&p, 1, ms) == 1 && read(f->signals, &info, sizeof info) == sizeof info &&
-        info.ssi_signo != SIGCHLD && !is_echo(f, &info)) {
+        info.ssi_signo != SIGCHLD && !is_duplicate_signal(f, &info)) {
         f->asked++;
         f->asked_s = fv_clock_s();
     }
@@ -271,7 +271,7 @@ static fv_status find_programs(fleet *f) {
 }
 
 /* Reads a child's output up to the line "listening on HOST:PORT". */
-static void read_said(int in, char *text, size_t cap) {
+static void read_output(int in, char *text, size_t cap) {
     size_t n = 0;
     double until = fv_clock_s() + START_S;
     const char *last;
@@ -299,7 +299,7 @@ static fv_status start_and_read(const fleet *f, child *c, char *said, size_t cap
     if (pipe2(ends, O_CLOEXEC) != 0) return FV_FAIL(FV_EIO, "no pipe: %s", strerror(errno));
     fv_status st = start(f, c, ends[1]);
     close(ends[1]);
-    if (st == FV_OK) read_said(ends[0], said, cap);
+    if (st == FV_OK) read_output(ends[0], said, cap);
     close(ends[0]);
     return st;
 }
@@ -380,7 +380,7 @@ static fv_status wait_ready(fleet *f, int32_t n_prefill, int32_t n_decode) {
         char why[128];
         const child *dead = reap(f, &status);
         if (dead) {
-            say_end(dead, status, why, sizeof why);
+            end_text(dead, status, why, sizeof why);
             /* status 2: the child refuses an option that was given here */
             bool usage = WIFEXITED(status) && WEXITSTATUS(status) == 2;
             st = FV_FAIL(usage ? FV_EINVAL : FV_EIO,
@@ -419,7 +419,7 @@ static fv_status watch(fleet *f) {
     child *c;
     while (!wait_signal(f, POLL_MS)) {
         while ((c = reap(f, &status))) {
-            say_end(c, status, why, sizeof why);
+            end_text(c, status, why, sizeof why);
             if (c == &f->children[0]) return FV_FAIL(FV_EIO, "%s", why);
             plan_restart(c, why);
         }

@@ -22,7 +22,7 @@ static size_t least(size_t a, size_t b) { return a < b ? a : b; }
 
 void fv_heap_give_back(void) { malloc_trim(0); }
 
-size_t fv_heap_look(fv_heap_watch *w) {
+size_t fv_heap_check(fv_heap_watch *w) {
     size_t before = resident_bytes(), grown = before;
     if (w->resident) {
         w->resident = least(w->resident, before);

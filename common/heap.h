@@ -21,7 +21,7 @@ enum { FV_HEAP_LOOK_MS = 5000, FV_HEAP_LOOKS = 3, FV_HEAP_SPARE_BYTES = 8 << 20 
 /* Checks once; at every third check, returns free memory if more than FV_HEAP_SPARE_BYTES were free
  * and resident at all three. Returns the bytes by which resident memory has fallen, 0 if nothing
  * was done. A check takes microseconds, returning memory some milliseconds per gigabyte. */
-size_t fv_heap_look(fv_heap_watch *w);
+size_t fv_heap_check(fv_heap_watch *w);
 
 /* After a lot was freed that will not be needed soon: gives back at once what is free. Any thread. */
 void fv_heap_give_back(void);

@@ -74,7 +74,7 @@ fv_status fv_jobs_post(fv_jobs *j, fv_job *job) {
     return st;
 }
 
-void fv_jobs_follow(fv_jobs *j, fv_job *job) {
+void fv_jobs_post_followup(fv_jobs *j, fv_job *job) {
     job->counted = false;
     fv_status st = fv_inbox_post(&j->inbox, &job->item);
     assert(st == FV_OK && "posted to a thread that is being stopped");

@@ -4,7 +4,7 @@
 /* JOBS: one thread that owns everything that computes (backend, weights, KV store), and a bounded
  * queue of jobs from other threads.
  *
- *   any thread -- fv_jobs_post, fv_jobs_follow --> queue --> [the computing thread]
+ *   any thread -- fv_jobs_post, fv_jobs_post_followup --> queue --> [the computing thread]
  *                                                             job->run(job), one after the other;
  *                                                             then work(user), if none waits
  *   the asker's inbox <----- whatever `run` and `work` post there ------'
@@ -47,7 +47,7 @@ fv_status fv_jobs_post(fv_jobs *j, fv_job *job);
 
 /* Posts a job that belongs to an earlier one (its next frame, its cancellation): it does not count
  * towards the limit and is never refused. Any thread, but not while the thread is being stopped. */
-void fv_jobs_follow(fv_jobs *j, fv_job *job);
+void fv_jobs_post_followup(fv_jobs *j, fv_job *job);
 
 /* Runs the jobs that have come meanwhile. The thread itself calls it, in the middle of a long `run` or
  * `work`. */

@@ -7,7 +7,7 @@ void fv_liveness_init(fv_liveness *v, double unhealthy_s) {
     *v = (fv_liveness){.unhealthy_s = unhealthy_s};
 }
 
-bool fv_liveness_look(fv_liveness *v, const fv_vital_signs *signs, double now_s) {
+bool fv_liveness_update(fv_liveness *v, const fv_vital_signs *signs, double now_s) {
     bool good = signs->n_good != v->seen.n_good, bad = signs->n_bad != v->seen.n_bad;
     if (good) {
         v->good_s = now_s;

@@ -5,7 +5,7 @@
  * while, a small request of its own (a probe). A running process alone proves little.
  *
  *   [computing thread]  a request or a probe succeeded      --> n_good ---.
- *                       one failed, not by the caller's fault > n_bad ---+--> fv_liveness_look
+ *                       one failed, not by the caller's fault > n_bad ---+--> fv_liveness_update
  *                       a layer was computed                --> n_moved --'    [loop thread]
  *
  * Healthy means that a request or probe succeeded within the last unhealthy_s. Time in which layers
@@ -36,7 +36,7 @@ typedef struct fv_liveness {
 void fv_liveness_init(fv_liveness *v, double unhealthy_s);
 
 /* Records the signs and returns whether the worker is healthy. Call it often. */
-bool fv_liveness_look(fv_liveness *v, const fv_vital_signs *signs, double now_s);
+bool fv_liveness_update(fv_liveness *v, const fv_vital_signs *signs, double now_s);
 
 /* ---- schedule of probes, for the computing thread --------------------------------------- */
 

@@ -34,7 +34,7 @@ typedef struct work {
 
 /* y = x w^T in f32, even if the backend computes in bf16, whose rounding exceeds the gain of the last steps:
  * they would never end. */
-static fv_status times_rows(work *k, fv_tensor x, fv_tensor w, fv_tensor y) {
+static fv_status multiply_nt(work *k, fv_tensor x, fv_tensor w, fv_tensor y) {
     fv_linear_args a = {.x = x, .in_f32 = true, .n_part = 1, .part = {{.w = w, .y = y}}};
     return k->in->be->ops->linear(k->in->be, &a);
 }
@@ -69,7 +69,7 @@ static fv_status norm2(work *k, const fv_tensor *x, double *out) {
 /* ---- before the iteration ------------------------------------------------------------------ */
 
 static fv_status not_finite(int32_t row) {
-    return FV_FAIL(FV_EINVAL, "row %d of the matrix to be packed is not finite", row);
+    return FV_FAIL(FV_EINVAL, "row %d of the KV to be packed has a NaN or infinity", row);
 }
 
 /* Finds the largest absolute value. The bits of absolute values, as integers, have the same order as the
@@ -91,8 +91,9 @@ static fv_status largest(const fv_tensor *m, const float *numbers, float *top) {
 }
 
 static fv_status check_size(float top) {
-    if (top <= FV_FACTOR_MOST) return FV_OK;
-    return FV_FAIL(FV_EINVAL, "numbers up to %g: too large to be packed", (double)top);
+    if (top <= FV_FACTOR_MAX) return FV_OK;
+    return FV_FAIL(FV_EINVAL, "KV has numbers up to %g, which are too large to be packed",
+                   (double)top);
 }
 
 /* Divides M by a power of two if f32 cannot hold the squares of its numbers. *numbers: M on the host. */
@@ -114,12 +115,12 @@ static fv_status scaled(work *k, const fv_tensor *m, float top, float **numbers)
 static fv_status make_gram(work *k) {
     int32_t T = k->m.rows;
     FV_TRY(fv_matrix_new(k->in, T, T, &k->gram));
-    if (!fv_matrices_on_host(k->in)) return times_rows(k, k->m, k->m, k->gram);
+    if (!fv_matrices_on_host(k->in)) return multiply_nt(k, k->m, k->m, k->gram);
     for (int32_t j = 0; j < T; j += GRAM_ROWS) {
         int32_t n = T - j < GRAM_ROWS ? T - j : GRAM_ROWS;
         fv_tensor y = fv_tensor_rows(k->gram, j, n);
         y.cols = j + n;
-        FV_TRY(times_rows(k, fv_tensor_rows(k->m, j, n), fv_tensor_rows(k->m, 0, j + n), y));
+        FV_TRY(multiply_nt(k, fv_tensor_rows(k->m, j, n), fv_tensor_rows(k->m, 0, j + n), y));
     }
     float *g = k->gram.data;
     for (size_t i = 0; i < (size_t)T; i++)
@@ -137,10 +138,10 @@ static fv_status randomise(work *k, int32_t rows, int32_t cols, fv_tensor *x) {
 
 /* y = x G */
 static fv_status times_gram(work *k, fv_tensor x, fv_tensor y) {
-    if (k->way == FV_FACTOR_GRAM) return times_rows(k, x, k->gram, y);
+    if (k->way == FV_FACTOR_GRAM) return multiply_nt(k, x, k->gram, y);
     fv_tensor b = fv_tensor_rows(k->b, 0, x.rows);
     FV_TRY(times(k, x, k->m, b));
-    return times_rows(k, b, k->m, y);
+    return multiply_nt(k, b, k->m, y);
 }
 
 /* Y = Omega G, or, with half as many operations, Omega M^T. */
@@ -155,11 +156,11 @@ static fv_status start(work *k, int32_t p) {
     if (k->way == FV_FACTOR_GRAM) {
         FV_TRY(make_gram(k));
         FV_TRY(randomise(k, p, T, &omega));
-        return times_rows(k, omega, k->gram, k->y);
+        return multiply_nt(k, omega, k->gram, k->y);
     }
     FV_TRY(fv_matrix_new(k->in, p, W, &k->b));
     FV_TRY(randomise(k, p, W, &omega));
-    return times_rows(k, omega, k->m, k->y);
+    return multiply_nt(k, omega, k->m, k->y);
 }
 
 /* ---- the iteration ------------------------------------------------------------------------- */
@@ -183,7 +184,7 @@ static fv_status eigenvectors(work *k, int32_t R, double *w, fv_tensor *z) {
     FV_TRY(fv_matrix_new(k->in, p, p, &h));
     FV_TRY(FV_ARENA_NEW(k->in->scratch, n, a));
     FV_TRY(FV_ARENA_NEW(k->in->scratch, FV_EIGEN_SCRATCH * p, scratch));
-    FV_TRY(times_rows(k, k->q, k->y, h));
+    FV_TRY(multiply_nt(k, k->q, k->y, h));
     FV_TRY(fv_matrix_fetch(k->in, &h, &at));
     for (size_t i = 0; i < n; i++) a[i] = (double)at[i];
     FV_TRY(fv_eigen_symmetric(a, p, w, scratch));
@@ -221,7 +222,7 @@ static fv_status project(work *k, fv_tensor *u, fv_tensor *basis) {
     FV_TRY(times(k, k->ritz, k->m, *basis));
     FV_TRY(fv_orthonormal(k->in, basis, &spare.data));
     FV_TRY(fv_matrix_new(k->in, k->m.rows, basis->rows, u));
-    return times_rows(k, k->m, *basis, *u);
+    return multiply_nt(k, k->m, *basis, *u);
 }
 
 /* Iterates until U and B can hardly improve. */
@@ -253,7 +254,7 @@ static int32_t columns_for(const fv_factor_goal *goal, double norm2, const float
 }
 
 /* Keeps the first columns of U [T, R], times `unit`, in place. */
-static void cut(float *u, int32_t T, int32_t R, int32_t columns, float unit) {
+static void keep_columns(float *u, int32_t T, int32_t R, int32_t columns, float unit) {
     float *to = u;
     if (columns == R && unit == 1) return;
     for (int32_t j = 0; j < T; j++)
@@ -264,14 +265,15 @@ static void cut(float *u, int32_t T, int32_t R, int32_t columns, float unit) {
 static void finish(const fv_factor_goal *goal, double norm2, float unit, int32_t T, int32_t R,
                    fv_factor *f) {
     f->rank = columns_for(goal, norm2, f->u, T, R);
-    cut(f->u, T, R, f->rank, 1);
+    keep_columns(f->u, T, R, f->rank, 1);
     double left = norm2 - squares(f->u, (size_t)T * (size_t)f->rank);
-    cut(f->u, T, f->rank, f->rank, unit);
+    keep_columns(f->u, T, f->rank, f->rank, unit);
     f->error = left > 0 ? sqrt(left / norm2) : 0;
 }
 
 /* The factors of a matrix of zeros: U is 0, and the basis an arbitrary direction. */
-static fv_status nothing(fv_arena *scratch, const fv_tensor *m, fv_factor_way way, fv_factor *out) {
+static fv_status factors_of_zeros(fv_arena *scratch, const fv_tensor *m, fv_factor_way way,
+                                  fv_factor *out) {
     *out = (fv_factor){.rank = 1, .way = way};
     FV_TRY(FV_ARENA_NEW(scratch, m->rows, out->u));
     FV_TRY(FV_ARENA_NEW(scratch, m->cols, out->basis));
@@ -284,7 +286,7 @@ static fv_status factorise(work *k, const fv_tensor *m, int32_t p, fv_factor *ou
     fv_tensor u, basis;
     FV_TRY(fv_matrix_fetch(k->in, m, &numbers));
     FV_TRY(largest(m, numbers, &top));
-    if (top == 0) return nothing(k->in->scratch, m, k->way, out);
+    if (top == 0) return factors_of_zeros(k->in->scratch, m, k->way, out);
     FV_TRY(scaled(k, m, top, &numbers));
     k->norm2 = squares(numbers, count_of(m));
     FV_TRY(start(k, p));
@@ -326,8 +328,8 @@ fv_status fv_factorise(fv_backend *be, fv_arena *scratch, const fv_tensor *m,
 
 /* ---- many matrices ------------------------------------------------------------------------- */
 
-static fv_status ask(fv_matrices *in, const fv_tensor *m, const fv_factor_goal *goal,
-                     fv_factor_task *t) {
+static fv_status queue_measure(fv_matrices *in, const fv_tensor *m, const fv_factor_goal *goal,
+                               fv_factor_task *t) {
     fv_factor_way way;
     check_args(m, goal);
     int32_t p = vectors(m, goal, &way), R = goal->rank < p ? goal->rank : p;
@@ -347,7 +349,7 @@ static int32_t drop_nothing(float *u, float *basis, int32_t T, int32_t R, int32_
         for (int32_t j = 0; j < T && n != r; j++) u[j * R + n] = u[j * R + r];
         n++;
     }
-    cut(u, T, R, n, 1);
+    keep_columns(u, T, R, n, 1);
     return n;
 }
 
@@ -357,7 +359,7 @@ static fv_status take(fv_matrices *in, fv_factor_task *t, const fv_factor_goal *
     fv_factor f = {.way = t->sketch ? FV_FACTOR_SKETCH : FV_FACTOR_GRAM, .steps = t->steps};
     if (t->bad_row >= 0) return not_finite(t->bad_row);
     FV_TRY(check_size(t->top));
-    if (t->top == 0) return nothing(in->scratch, &t->m, f.way, out);
+    if (t->top == 0) return factors_of_zeros(in->scratch, &t->m, f.way, out);
     FV_TRY(fv_matrix_fetch(in, &t->u, &f.u));
     FV_TRY(fv_matrix_fetch(in, &t->basis, &f.basis));
     R = drop_nothing(f.u, f.basis, T, R, W);
@@ -371,7 +373,7 @@ static fv_status together(fv_matrices *in, const fv_tensor *m, const fv_factor_g
     fv_factor_task *tasks;
     *bad = 0;
     FV_TRY(FV_ARENA_NEW(in->scratch, n, tasks));
-    for (int32_t i = 0; i < n; i++) FV_TRY(ask(in, &m[i], &goal[i], &tasks[i]));
+    for (int32_t i = 0; i < n; i++) FV_TRY(queue_measure(in, &m[i], &goal[i], &tasks[i]));
     FV_TRY(in->be->ops->factorise(in->be, tasks, n));
     for (*bad = 0; *bad < n; ++*bad) FV_TRY(take(in, &tasks[*bad], &goal[*bad], &out[*bad]));
     return FV_OK;

@@ -103,7 +103,7 @@ static void on_reply(void *user, const fv_rpc_end *end, fv_rpc_call *call,
     }
     fv_status st = end->status;
     if (st != FV_OK) {
-        fv_reply_error(a->http, st, fv_end_sentence(end), "", end->retry_ms);
+        fv_reply_error(a->http, st, fv_end_text(end), "", end->retry_ms);
     } else if (a->may_be_long && grpc_byte_buffer_length(reply) > LONG_REPLY) {
         answer_later(a, reply);
     } else if ((st = fv_rpc_call_unpack(call, a->descriptor, reply, &m)) != FV_OK) {
@@ -340,8 +340,8 @@ void fv_show_model(fv_gateway *g, fv_http_request *r) { get_model(g, r, answer_m
 
 static json_t *span_json(const fv_layout_config *c, const fv_layout *l, int32_t index) {
     const fv_layout_span *s = &l->span[index];
-    fv_layout_place at = fv_layout_place_of(c, l, index);
-    fv_layout_rect seen = fv_layout_seen(l, &l->view[at.view]);
+    fv_layout_place at = fv_layout_span_place(c, l, index);
+    fv_layout_rect seen = fv_layout_view_rect(l, &l->view[at.view]);
     return json_pack("{s:i, s:i, s:i, s:i, s:b, s:b, s:f, s:f, s:f, s:f}", "n", s->n, "t", s->t,
                      "h", s->h, "w", s->w, "class_token", s->class_token, "newline_column",
                      s->newline_column, "left", seen.x + seen.w * at.x, "top",

@@ -119,8 +119,9 @@ static fv_status open_fetcher(fv_gateway *g) {
 fv_status fv_gateway_fetch(fv_gateway *g, const char *url, fv_fetched done, void *user,
                            fv_fetch **out) {
     if (g->opt.n_image_host == 0)
-        return FV_FAIL(FV_EINVAL, "http(s) URLs are not fetched here: send the image itself as "
-                                  "data:image/png;base64,...");
+        return FV_FAIL(
+            FV_EINVAL,
+            "this gateway fetches no URLs: send the image itself as data:image/png;base64,...");
     if (!g->fetcher) FV_TRY(open_fetcher(g));
     return fv_fetch_start(g->fetcher, url, done, user, out);
 }

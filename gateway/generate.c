@@ -430,9 +430,9 @@ static void on_call_end(fv_rpc_call *call, const fv_rpc_end *end) {
     a->n_call--;
     if (a->http && !a->over) {
         if (end->status != FV_OK)
-            fail(a, end->status, fv_end_sentence(end), "", end->retry_ms);
+            fail(a, end->status, fv_end_text(end), "", end->retry_ms);
         else if (!c->finished)
-            fail(a, FV_EDATA, "the answer is incomplete", "", -1);
+            fail(a, FV_EDATA, "the router ended the answer before it was finished", "", -1);
         else if (--a->n_left == 0)
             complete(a);
     }
@@ -614,7 +614,7 @@ static void on_model(void *user, const fv_rpc_end *end, const fv_layout_config *
         begin_decoding(a, layout);
         return;
     }
-    fail(a, end->status, fv_end_sentence(end), "", end->retry_ms);
+    fail(a, end->status, fv_end_text(end), "", end->retry_ms);
     forget_message(a);
 }
 

@@ -59,7 +59,7 @@ fv_status fv_held_pack(fv_held *h, const Fovea__Inference__V1__GenerateRequest *
         if (b->len && owns(h, b->data)) piece[n++] = (fv_piece){b->data, b->len};
     }
     fv_held_ref(h);
-    fv_status st = fv_rpc_pack_lent(&m->base, piece, n, fv_held_unref, h, out);
+    fv_status st = fv_rpc_pack_borrowing(&m->base, piece, n, fv_held_unref, h, out);
     if (st != FV_OK) fv_held_unref(h);
     return st;
 }

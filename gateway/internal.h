@@ -62,7 +62,7 @@ bool fv_gateway_caller(const fv_gateway *g, fv_http_request *r, fv_rpc_metadata 
 /* reply.c. Takes the JSON; NULL answers 500. */
 void fv_reply_json(fv_http_request *r, unsigned status, json_t *json);
 /* The error text of a failed call; hides gRPC's own about a lost router, which names addresses. */
-const char *fv_end_sentence(const fv_rpc_end *end);
+const char *fv_end_text(const fv_rpc_end *end);
 /* retry_ms below 0: no hint. */
 void fv_reply_error(fv_http_request *r, fv_status st, const char *sentence, const char *param,
                     int64_t retry_ms);

@@ -104,7 +104,7 @@ static void on_caller(void *user, const fv_rpc_end *end, const char *tenant) {
         read_body(r);
         return;
     }
-    fv_reply_error(r->http, end->status, fv_end_sentence(end), "", end->retry_ms);
+    fv_reply_error(r->http, end->status, fv_end_text(end), "", end->retry_ms);
     fv_reading_end(r);
 }
 

@@ -19,7 +19,7 @@ void fv_reply_json(fv_http_request *r, unsigned status, json_t *json) {
     json_decref(json);
 }
 
-const char *fv_end_sentence(const fv_rpc_end *end) {
+const char *fv_end_text(const fv_rpc_end *end) {
     bool ours = end->status != FV_EIO || strstr(end->text, "worker") != NULL;
     return ours ? end->text : "the router cannot be reached; try again later";
 }

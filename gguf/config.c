@@ -43,7 +43,7 @@ static json_t *json_number(double x) {
     return fabs(x) < 0x1p53 && floor(x) == x ? json_integer((json_int_t)x) : json_real(x);
 }
 
-static fv_status copy_sizes(const fv_gguf *g, const char *arch, fv_gguf_made *m) {
+static fv_status copy_sizes(const fv_gguf *g, const char *arch, fv_gguf_json *m) {
     static const struct {
         const char *own, *hub;
         presence need;
@@ -106,7 +106,7 @@ static double llama3_divisor(int64_t i, int64_t n, double theta, double factor, 
 }
 
 /* Finds the parameters of llama3's scaling from the divisors: llama.cpp stores only these. */
-static fv_status find_llama3(const fv_gguf *g, const fv_gguf_tensor *t, fv_gguf_made *m) {
+static fv_status find_llama3(const fv_gguf *g, const fv_gguf_tensor *t, fv_gguf_json *m) {
     double theta = json_number_value(json_object_get(m->root, "rope_theta")), original = 8192;
     int64_t n = t->shape[0];
     float last = 0, f;
@@ -149,7 +149,7 @@ static fv_status refuse_unusual(const fv_gguf *g, const char *arch) {
     return FV_OK;
 }
 
-static fv_status add_rope(const fv_gguf *g, const char *arch, fv_gguf_made *m) {
+static fv_status add_rope(const fv_gguf *g, const char *arch, fv_gguf_json *m) {
     const fv_gguf_tensor *freqs = fv_gguf_find(g, "rope_freqs.weight");
     char key[64], type[16];
     fv_gguf_string s = {"none", 4};
@@ -175,7 +175,7 @@ static fv_status add_rope(const fv_gguf *g, const char *arch, fv_gguf_made *m) {
 /* ---- the file -------------------------------------------------------------------------- */
 
 /* Adds the ids of tokens that end a sequence or a turn. */
-static fv_status add_ends(const fv_gguf *g, fv_gguf_made *m) {
+static fv_status add_ends(const fv_gguf *g, fv_gguf_json *m) {
     static const char *const keys[] = {"eos", "eot", "eom"};
     json_t *list = json_array();
     fv_gguf_set(m, m->root, "eos_token_id", list);
@@ -192,7 +192,7 @@ static fv_status add_ends(const fv_gguf *g, fv_gguf_made *m) {
     return FV_OK;
 }
 
-fv_status fv_gguf_config(const fv_gguf *g, fv_gguf_made *m) {
+fv_status fv_gguf_config(const fv_gguf *g, fv_gguf_json *m) {
     const char *arch = NULL;
     const fv_gguf_tensor *embed = fv_gguf_find(g, "token_embd.weight");
     FV_TRY(read_architecture(g, &arch));

@@ -6,22 +6,22 @@
 
 #include "gguf/texts.h"
 
-typedef struct fv_gguf_made {
+typedef struct fv_gguf_json {
     json_t *root;
     bool lost; /* incomplete, because memory ran out */
-} fv_gguf_made;
+} fv_gguf_json;
 
-static inline void fv_gguf_set(fv_gguf_made *m, json_t *object, const char *key, json_t *value) {
+static inline void fv_gguf_set(fv_gguf_json *m, json_t *object, const char *key, json_t *value) {
     if (json_object_set_new(object, key, value) != 0) m->lost = true;
 }
 
-static inline void fv_gguf_append(fv_gguf_made *m, json_t *array, json_t *value) {
+static inline void fv_gguf_append(fv_gguf_json *m, json_t *array, json_t *value) {
     if (json_array_append_new(array, value) != 0) m->lost = true;
 }
 
-fv_status fv_gguf_config(const fv_gguf *g, fv_gguf_made *m);
-fv_status fv_gguf_tokenizer(const fv_gguf *g, fv_gguf_made *m);
-fv_status fv_gguf_tokenizer_config(const fv_gguf *g, fv_gguf_made *m);
+fv_status fv_gguf_config(const fv_gguf *g, fv_gguf_json *m);
+fv_status fv_gguf_tokenizer(const fv_gguf *g, fv_gguf_json *m);
+fv_status fv_gguf_tokenizer_config(const fv_gguf *g, fv_gguf_json *m);
 
 /* The vocabulary in the metadata. */
 typedef struct fv_gguf_vocab {
@@ -39,6 +39,6 @@ void fv_gguf_free_vocab(fv_gguf_vocab *v);
  * tokens that it can be cut into, by descending score, and for equal scores longer first parts first.
  * `ids`: {token: id}. Like generate_merges in transformers (tokenization_utils_sentencepiece.py). */
 fv_status fv_gguf_merges(const fv_gguf *g, const fv_gguf_vocab *v, const json_t *ids,
-                         fv_gguf_made *m, json_t *merges);
+                         fv_gguf_json *m, json_t *merges);
 
 #endif

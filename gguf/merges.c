@@ -88,7 +88,7 @@ static bool collect(const fv_gguf_vocab *v, const json_t *ids, const double *sco
 }
 
 fv_status fv_gguf_merges(const fv_gguf *g, const fv_gguf_vocab *v, const json_t *ids,
-                         fv_gguf_made *m, json_t *merges) {
+                         fv_gguf_json *m, json_t *merges) {
     double *score = NULL;
     size_t n = 0;
     list l = {0};

@@ -12,14 +12,14 @@
 fv_status fv_gguf_make_text(const fv_gguf *g, const char *name, char **text) {
     static const struct {
         const char *name;
-        fv_status (*make)(const fv_gguf *g, fv_gguf_made *m);
+        fv_status (*make)(const fv_gguf *g, fv_gguf_json *m);
     } all[] = {{"config.json", fv_gguf_config},
                {"tokenizer.json", fv_gguf_tokenizer},
                {"tokenizer_config.json", fv_gguf_tokenizer_config}};
     *text = NULL;
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         if (strcmp(name, all[i].name) != 0) continue;
-        fv_gguf_made m = {.root = json_object()};
+        fv_gguf_json m = {.root = json_object()};
         fv_status st = all[i].make(g, &m);
         if (st == FV_OK && (m.lost || !(*text = json_dumps(m.root, JSON_COMPACT))))
             st = FV_FAIL(FV_ENOMEM, "%s: out of memory for its metadata", fv_gguf_where(g));

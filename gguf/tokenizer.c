@@ -83,7 +83,7 @@ void fv_gguf_free_vocab(fv_gguf_vocab *v) {
 /* Fills {token: id} and the added tokens, which are matched verbatim in a text. The first of tokens with the
  * same text counts; unused tokens are left out. */
 static fv_status add_tokens(const fv_gguf *g, const fv_gguf_vocab *v, json_t *ids, json_t *added,
-                            fv_gguf_made *m) {
+                            fv_gguf_json *m) {
     for (size_t i = 0; i < v->n; i++) {
         int type = (int)v->type[i];
         fv_gguf_string t = v->token[i];
@@ -123,7 +123,7 @@ static fv_status named_token(const fv_gguf *g, const fv_gguf_vocab *v, const cha
 
 static json_t *constant(const char *text) { return json_loads(text, 0, NULL); }
 
-static fv_status add_byte_level(const fv_gguf *g, const struct pre *pre, fv_gguf_made *m,
+static fv_status add_byte_level(const fv_gguf *g, const struct pre *pre, fv_gguf_json *m,
                                 json_t *model) {
     json_t *steps = json_array();
     if (pre->nfc) fv_gguf_set(m, m->root, "normalizer", constant("{\"type\": \"NFC\"}"));
@@ -157,7 +157,7 @@ static fv_status add_byte_level(const fv_gguf *g, const struct pre *pre, fv_gguf
     return st;
 }
 
-static fv_status add_sentencepiece(const fv_gguf *g, const fv_gguf_vocab *v, fv_gguf_made *m,
+static fv_status add_sentencepiece(const fv_gguf *g, const fv_gguf_vocab *v, fv_gguf_json *m,
                                    json_t *model) {
     static const char spaces[] =
         "{\"type\": \"Replace\", \"pattern\": {\"String\": \" \"}, \"content\": \"\u2581\"}";
@@ -191,7 +191,7 @@ static fv_status add_sentencepiece(const fv_gguf *g, const fv_gguf_vocab *v, fv_
 
 /* Adds the template that puts BOS before a text, if the file or its pre-tokenizer says so. */
 static fv_status add_template(const fv_gguf *g, const fv_gguf_vocab *v, bool adds_bos,
-                              fv_gguf_made *m) {
+                              fv_gguf_json *m) {
     fv_gguf_string t;
     json_int_t id;
     FV_TRY(fv_gguf_bool(g, "tokenizer.ggml.add_bos_token", &adds_bos));
@@ -208,7 +208,7 @@ static fv_status add_template(const fv_gguf *g, const fv_gguf_vocab *v, bool add
     return FV_OK;
 }
 
-static fv_status make(const fv_gguf *g, const fv_gguf_vocab *v, fv_gguf_made *m) {
+static fv_status make(const fv_gguf *g, const fv_gguf_vocab *v, fv_gguf_json *m) {
     fv_gguf_string kind = {"", 0};
     json_t *ids = json_object(), *added = json_array();
     json_t *model = json_pack("{s:s, s:o, s:[]}", "type", "BPE", "vocab", ids, "merges");
@@ -231,7 +231,7 @@ static fv_status make(const fv_gguf *g, const fv_gguf_vocab *v, fv_gguf_made *m)
     return add_template(g, v, pre->adds_bos, m);
 }
 
-fv_status fv_gguf_tokenizer(const fv_gguf *g, fv_gguf_made *m) {
+fv_status fv_gguf_tokenizer(const fv_gguf *g, fv_gguf_json *m) {
     fv_gguf_vocab v;
     FV_TRY(fv_gguf_read_vocab(g, &v));
     fv_status st = make(g, &v, m);
@@ -241,7 +241,7 @@ fv_status fv_gguf_tokenizer(const fv_gguf *g, fv_gguf_made *m) {
 
 /* ---- tokenizer_config.json ------------------------------------------------------------- */
 
-static fv_status add_named(const fv_gguf *g, const fv_gguf_vocab *v, fv_gguf_made *m) {
+static fv_status add_named(const fv_gguf *g, const fv_gguf_vocab *v, fv_gguf_json *m) {
     static const struct {
         const char *own, *hub;
     } names[] = {{"tokenizer.ggml.bos_token_id", "bos_token"},
@@ -257,7 +257,7 @@ static fv_status add_named(const fv_gguf *g, const fv_gguf_vocab *v, fv_gguf_mad
     return FV_OK;
 }
 
-fv_status fv_gguf_tokenizer_config(const fv_gguf *g, fv_gguf_made *m) {
+fv_status fv_gguf_tokenizer_config(const fv_gguf *g, fv_gguf_json *m) {
     static const char key[] = "tokenizer.chat_template";
     fv_gguf_vocab v;
     fv_gguf_string program = {NULL, 0};

@@ -60,16 +60,16 @@ typedef struct fv_reply {
 } fv_reply;
 
 /* Counters of out-of-band frames. */
-typedef struct fv_transfer_ways {
+typedef struct fv_transfer_counts {
     uint64_t bytes_oob;  /* sent from device to device */
     uint64_t n_fallback; /* frames that fell back to the stream */
-} fv_transfer_ways;
+} fv_transfer_counts;
 
 /* Called once, unless `end` is called before. `reply` is borrowed for the call. */
 typedef void (*fv_on_reply)(void *user, const fv_reply *reply);
 
 /* The request that needs the memory, and how long it may wait for it. {0}: no request, and no waiting. */
-typedef struct fv_asking {
+typedef struct fv_grant_request {
     const char *request_id; /* NULL: none */
     uint32_t age_ms;        /* since the request reached its router: the oldest is served first */
     uint32_t wait_ms;       /* longest wait for memory */
@@ -79,13 +79,13 @@ typedef struct fv_asking {
      * none. */
     const char *open_token, *pair_token;
     fv_trace_context trace; /* the trace of the hand-off; {0}: none */
-} fv_asking;
+} fv_grant_request;
 
 typedef struct fv_transport_ops {
     const char *name; /* "inproc", "grpc", ...: in reports and metrics */
     /* The caller owns *out until `end`, even if the answer is a refusal. `asking` is borrowed for the call;
      * NULL is {0}. */
-    fv_status (*open)(fv_transport *t, const fv_hello *hello, const fv_asking *asking,
+    fv_status (*open)(fv_transport *t, const fv_hello *hello, const fv_grant_request *asking,
                       fv_on_reply done, void *user, fv_transfer **out);
     /* Takes frame number seq; the array is borrowed for the call, the bytes until `end`. A failure, of this
      * frame or an earlier one, means that the hand-off is lost. */
@@ -96,7 +96,7 @@ typedef struct fv_transport_ops {
     /* (with oob) Takes frame number seq, a complete buffer on that device of at most FV_PEER_BYTES_MAX
      * bytes. Takes the buffer even if it fails, which means the same as for push. */
     fv_status (*push_oob)(fv_transfer *x, uint64_t seq, fv_buf buf);
-    fv_transfer_ways (*ways)(const fv_transfer *x); /* (with oob) */
+    fv_transfer_counts (*ways)(const fv_transfer *x); /* (with oob) */
     void (*commit)(fv_transfer *x, uint64_t n_frame, fv_on_reply done, void *user);
     /* Ends the transfer, and cancels the hand-off, unless it is committed and `keep` is set. No answer comes
      * afterwards. Calls `gone` (or NULL), perhaps at once, when the sender's memory is no longer used. */

@@ -27,7 +27,7 @@ static void answer(fv_status st, fv_reply *reply, fv_on_reply done, void *user) 
 }
 
 /* Opens without waiting for memory: the caller owns the sink, and could not free any meanwhile. */
-static fv_status inproc_open(fv_transport *t, const fv_hello *hello, const fv_asking *asking,
+static fv_status inproc_open(fv_transport *t, const fv_hello *hello, const fv_grant_request *asking,
                              fv_on_reply done, void *user, fv_transfer **out) {
     (void)asking;
     fv_sink *sink = ((inproc *)t)->sink;

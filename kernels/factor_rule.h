@@ -28,7 +28,7 @@ FV_RULE int32_t fv_factor_oversample(int32_t rank) { return 16 + rank / 8; }
 #define FV_FACTOR_TRY_SHARE 0.025
 
 /* Bound on the factor by which an estimate is too low. */
-#define FV_FACTOR_DOUBT 1.4
+#define FV_FACTOR_ESTIMATE_MARGIN 1.4
 
 /* Shares that count as rounding: of ||M||^2 in the energy left over, and of a vector's square in its
  * residual. */
@@ -36,7 +36,7 @@ FV_RULE int32_t fv_factor_oversample(int32_t rank) { return 16 + rank / 8; }
 #define FV_FACTOR_RESIDUAL_NOISE 1e-6
 
 /* Larger numbers cannot be packed. */
-#define FV_FACTOR_MOST 0x1p100f
+#define FV_FACTOR_MAX 0x1p100f
 
 /* A row is dropped if less than this share of its square is new. Rows are products in f32, whose rounding
  * is 1e-14 of the square; after the first pass at least 99 % of every row is new. */
@@ -81,7 +81,7 @@ FV_RULE bool fv_factor_tries(double norm2, double kept, double gain, int32_t ste
 /* Whether the last products, which keep `now`, are good enough: reduces the estimated gain by what they
  * have gained. */
 FV_RULE bool fv_factor_enough(double norm2, double kept, double gain, double now) {
-    return FV_FACTOR_DOUBT * gain - (now - kept) <= FV_FACTOR_GAIN_SHARE * (norm2 - now);
+    return FV_FACTOR_ESTIMATE_MARGIN * gain - (now - kept) <= FV_FACTOR_GAIN_SHARE * (norm2 - now);
 }
 
 #undef FV_RULE

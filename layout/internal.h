@@ -19,7 +19,7 @@ typedef struct fv_layout_rules {
     const char *name;
     const char *token; /* of an image in a prompt's text; NULL: "<image>" */
     const char *video_token;
-    const char *written; /* fv_layout_written */
+    const char *written; /* fv_layout_replacement_text */
     bool any_size;       /* the image is one tile, with the image's aspect ratio */
     bool pads;           /* pads to a square, even if the config does not say pad_square */
     /* Checks the fields that the family reads beyond tile, patch and merge. */

@@ -33,7 +33,7 @@ const char *fv_layout_video_token(fv_layout_family f) {
     return r ? r->video_token : NULL;
 }
 
-const char *fv_layout_written(fv_layout_family f) {
+const char *fv_layout_replacement_text(fv_layout_family f) {
     const fv_layout_rules *r = rules_of(f);
     return r ? r->written : NULL;
 }
@@ -205,7 +205,7 @@ fv_status fv_layout_text(const fv_layout_config *c, const fv_layout *l, const ch
 
 /* ---- places in the image ------------------------------------------------------------------ */
 
-fv_layout_rect fv_layout_seen(const fv_layout *l, const fv_layout_view *v) {
+fv_layout_rect fv_layout_view_rect(const fv_layout *l, const fv_layout_view *v) {
     fv_layout_size base = {l->image_w, l->image_h}, left = {0, 0};
     if (v->pad_square) {
         const int32_t side = base.w > base.h ? base.w : base.h;
@@ -230,7 +230,7 @@ bool fv_layout_is_of_tiles(const fv_layout *l) {
            s->crop_w == s->w && s->crop_h == s->h;
 }
 
-fv_layout_place fv_layout_place_of(const fv_layout_config *c, const fv_layout *l, int32_t span) {
+fv_layout_place fv_layout_span_place(const fv_layout_config *c, const fv_layout *l, int32_t span) {
     const fv_layout_span *s = &l->span[span];
     int32_t view = 0, tile = l->video ? 0 : s->tile, token = c->patch * c->merge;
     while (tile >= l->view[view].cols * l->view[view].rows) {

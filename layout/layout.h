@@ -165,13 +165,13 @@ typedef struct fv_layout_place {
     int32_t view;
     double x, y, w, h;
 } fv_layout_place;
-fv_layout_place fv_layout_place_of(const fv_layout_config *c, const fv_layout *l, int32_t span);
+fv_layout_place fv_layout_span_place(const fv_layout_config *c, const fv_layout *l, int32_t span);
 
 /* The part of the image that a view shows, in the image's own pixels. Parts outside the image are padding. */
 typedef struct fv_layout_rect {
     double x, y, w, h;
 } fv_layout_rect;
-fv_layout_rect fv_layout_seen(const fv_layout *l, const fv_layout_view *v);
+fv_layout_rect fv_layout_view_rect(const fv_layout *l, const fv_layout_view *v);
 
 /* The row, in the tower's output, of token (y, x) of a span's grid before scaling: rows are tile after tile,
  * each [class token, if the span has one; rows x cols tokens in raster order]. */
@@ -201,6 +201,6 @@ const char *fv_layout_video_token(fv_layout_family f);
 
 /* The text that replaces the image token before the prompt is tokenized: it contains the image token, and
  * its ends may form tokens with their neighbours; NULL: the image token itself. */
-const char *fv_layout_written(fv_layout_family f);
+const char *fv_layout_replacement_text(fv_layout_family f);
 
 #endif

@@ -85,7 +85,7 @@ static fv_status send_latent(fv_engine *e) {
     const char *why;
     for (int t = 0; t < FV_N_DTYPE; t++) {
         const fv_latent *l = fv_engine_latent(e, (fv_dtype)t, &why);
-        if (l) return fv_latent_send(l, &e->be, &e->latent);
+        if (l) return fv_latent_device_open(l, &e->be, &e->latent);
     }
     return FV_OK;
 }

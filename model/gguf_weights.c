@@ -28,7 +28,7 @@ typedef struct format {
 static float half_at(const uint8_t *p) { return f32_of_f16((uint16_t)(p[0] | p[1] << 8)); }
 
 /* Unpacks 32 int4 values: the low halves of 16 bytes, then the high ones. */
-static void halves(const uint8_t *from, uint8_t *q) {
+static void unpack_int4(const uint8_t *from, uint8_t *q) {
     for (int i = 0; i < 16; i++) {
         q[i] = from[i] & 15;
         q[i + 16] = from[i] >> 4;
@@ -36,33 +36,33 @@ static void halves(const uint8_t *from, uint8_t *q) {
 }
 
 /* Adds the fifth bits of 32 integers. */
-static void fifths(const uint8_t *from, uint8_t *q) {
+static void unpack_int5(const uint8_t *from, uint8_t *q) {
     for (int i = 0; i < 32; i++) q[i] |= (uint8_t)((from[i / 8] >> i % 8 & 1) << 4);
 }
 
 static void open_q4_0(const uint8_t *from, block *b) {
     b->scale[0] = half_at(from);
-    halves(from + 2, b->q);
+    unpack_int4(from + 2, b->q);
 }
 
 static void open_q4_1(const uint8_t *from, block *b) {
     b->scale[0] = half_at(from);
     b->min[0] = -half_at(from + 2);
-    halves(from + 4, b->q);
+    unpack_int4(from + 4, b->q);
 }
 
 static void open_q5_0(const uint8_t *from, block *b) {
     b->scale[0] = half_at(from);
-    halves(from + 6, b->q);
-    fifths(from + 2, b->q);
+    unpack_int4(from + 6, b->q);
+    unpack_int5(from + 2, b->q);
     for (int i = 0; i < 32; i++) b->q[i] = (uint8_t)(b->q[i] - 16);
 }
 
 static void open_q5_1(const uint8_t *from, block *b) {
     b->scale[0] = half_at(from);
     b->min[0] = -half_at(from + 2);
-    halves(from + 8, b->q);
-    fifths(from + 4, b->q);
+    unpack_int4(from + 8, b->q);
+    unpack_int5(from + 4, b->q);
 }
 
 static void open_q8_0(const uint8_t *from, block *b) {
@@ -85,18 +85,18 @@ static void open_k_scales(const uint8_t *from, block *b) {
 }
 
 /* Unpacks pairs of groups of 32, each in 32 bytes: the low halves, then the high ones. */
-static void k_halves(const uint8_t *from, uint8_t *q) {
+static void unpack_k_int4(const uint8_t *from, uint8_t *q) {
     for (int i = 0; i < 256; i++) q[i] = from[i / 64 * 32 + i % 32] >> i / 32 % 2 * 4 & 15;
 }
 
 static void open_q4_k(const uint8_t *from, block *b) {
     open_k_scales(from, b);
-    k_halves(from + 16, b->q);
+    unpack_k_int4(from + 16, b->q);
 }
 
 static void open_q5_k(const uint8_t *from, block *b) {
     open_k_scales(from, b);
-    k_halves(from + 48, b->q);
+    unpack_k_int4(from + 48, b->q);
     for (int i = 0; i < 256; i++) b->q[i] |= (uint8_t)((from[16 + i % 32] >> i / 32 & 1) << 4);
 }
 

@@ -48,7 +48,7 @@ fv_status fv_codes_check_outliers(const fv_packed_part *p) {
         for (uint32_t i = first[j]; good && i < first[j + 1]; i++)
             good = channel[i] < places && (i == first[j] || channel[i] > channel[i - 1]);
     }
-    return good ? FV_OK : FV_FAIL(FV_EINVAL, "outliers that are not row by row and ascending");
+    return good ? FV_OK : FV_FAIL(FV_EINVAL, "outliers are not sorted by row and channel");
 }
 
 /* ---- one line --------------------------------------------------------------------------- */
@@ -161,7 +161,7 @@ static fv_status check_finite(const fv_packed_shape *s, const float *m) {
     for (int32_t j = 0; j < s->n; j++)
         for (size_t c = 0; c < W; c++)
             if (!isfinite(m[(size_t)j * W + c]))
-                return FV_FAIL(FV_EINVAL, "row %d of the matrix to be packed is not finite", j);
+                return FV_FAIL(FV_EINVAL, "row %d of the KV to be packed has a NaN or infinity", j);
     return FV_OK;
 }
 

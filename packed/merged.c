@@ -79,7 +79,7 @@ static fv_status merge(const fv_packed_shape *s, const fv_codes_layout l[2],
     float e[1024];
     for (int i = 0; i < 2; i++) {
         if (!(norm[i] <= FLT_MAX))
-            return FV_FAIL(FV_EINVAL, "row %zu of the matrix to be packed is longer than f32 holds",
+            return FV_FAIL(FV_EINVAL, "the norm of row %zu of the KV to be packed overflows f32",
                            j);
         float *norms = (float *)(void *)((char *)data[i] + l[i].pair);
         norms[merged_norm_at(s, g, j)] = (float)norm[i];

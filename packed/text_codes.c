@@ -23,7 +23,7 @@ uint64_t fv_text_block_bytes(const fv_text_rule *r, int32_t n, const fv_text_wid
 
 /* A token's codes take at most 3/4 of its row's bytes and 8 more; a block adds at most 15 keys, 8 bytes per
  * channel and four alignments. From 8 channels on, 64 rows always take more than that. */
-int32_t fv_text_least(const fv_text_rule *r, const fv_text_width *w) {
+int32_t fv_text_min_rows(const fv_text_rule *r, const fv_text_width *w) {
     enum { ROWS = 64, CHANNELS = 8 };
     int64_t width = (int64_t)w->n_kv * w->d_head;
     int32_t least = 1;
@@ -33,9 +33,9 @@ int32_t fv_text_least(const fv_text_rule *r, const fv_text_width *w) {
     return least;
 }
 
-fv_text_cut fv_text_cut_of(const fv_text_rule *r, int32_t wait, int32_t times,
-                           const fv_text_width *w) {
-    int32_t least = fv_text_least(r, w), T = r->again;
+fv_text_cut fv_text_cut_blocks(const fv_text_rule *r, int32_t wait, int32_t times,
+                               const fv_text_width *w) {
+    int32_t least = fv_text_min_rows(r, w), T = r->again;
     fv_text_cut c = {.left = wait + times * T};
     if (least == INT32_MAX || T == 0) return c;
     int32_t begin =
@@ -49,15 +49,15 @@ fv_text_cut fv_text_cut_of(const fv_text_rule *r, int32_t wait, int32_t times,
     return c;
 }
 
-fv_text_held fv_text_hold(const fv_text_rule *r, int32_t n_prompt, int32_t n_answer, int32_t times,
-                          const fv_text_width *w, bool own) {
+fv_text_held fv_text_storage(const fv_text_rule *r, int32_t n_prompt, int32_t n_answer,
+                             int32_t times, const fv_text_width *w, bool own) {
     int32_t wait = n_prompt - FV_TEXT_SINK - FV_TEXT_LAST, prompt = 0;
     if (wait < 0) wait = 0;
-    if (wait >= fv_text_least(r, w)) {
+    if (wait >= fv_text_min_rows(r, w)) {
         prompt = wait;
         wait = 0;
     }
-    fv_text_cut c = fv_text_cut_of(r, wait, times, w);
+    fv_text_cut c = fv_text_cut_blocks(r, wait, times, w);
     return (fv_text_held){.codes = fv_text_block_bytes(r, prompt, w, own) +
                                    fv_text_block_bytes(r, c.first, w, own) +
                                    (uint64_t)c.n_each * fv_text_block_bytes(r, c.each, w, own),
@@ -66,7 +66,7 @@ fv_text_held fv_text_hold(const fv_text_rule *r, int32_t n_prompt, int32_t n_ans
 }
 
 int32_t fv_text_raw_most(const fv_text_rule *r, int32_t n, const fv_text_width *w) {
-    int32_t least = fv_text_least(r, w);
+    int32_t least = fv_text_min_rows(r, w);
     if (r->again == 0 || least == INT32_MAX) return n;
     int64_t most = (int64_t)FV_TEXT_SINK + FV_TEXT_LAST + least - 1 + r->again;
     return most < n ? (int32_t)most : n;

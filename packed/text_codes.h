@@ -33,7 +33,7 @@ static inline uint64_t fv_text_row_bytes(int64_t n, const fv_text_width *w, bool
 
 /* The fewest rows that become a block: from this number on, B(n) is less than the rows' bytes. Layers that
  * share keys get the same answer, as if each had its own. INT32_MAX: no block is ever smaller. */
-int32_t fv_text_least(const fv_text_rule *r, const fv_text_width *w);
+int32_t fv_text_min_rows(const fv_text_rule *r, const fv_text_width *w);
 
 /* How `wait` rows that were due before, and T more that became due `times` times, are cut: a block of the
  * `first` rows (0: none), n_each blocks of `each`, and `left` rows in no block. */
@@ -41,8 +41,8 @@ typedef struct fv_text_cut {
     int32_t first, each, n_each, left;
 } fv_text_cut;
 
-fv_text_cut fv_text_cut_of(const fv_text_rule *r, int32_t wait, int32_t times,
-                           const fv_text_width *w);
+fv_text_cut fv_text_cut_blocks(const fv_text_rule *r, int32_t wait, int32_t times,
+                               const fv_text_width *w);
 
 /* A layer's storage for a prompt's rows and n_answer rows after it, of which T became due `times` times:
  * bytes and number of blocks, and rows in no block. */
@@ -51,8 +51,8 @@ typedef struct fv_text_held {
     int32_t n_block, raw;
 } fv_text_held;
 
-fv_text_held fv_text_hold(const fv_text_rule *r, int32_t n_prompt, int32_t n_answer, int32_t times,
-                          const fv_text_width *w, bool own);
+fv_text_held fv_text_storage(const fv_text_rule *r, int32_t n_prompt, int32_t n_answer,
+                             int32_t times, const fv_text_width *w, bool own);
 
 /* The most uncompressed rows that a layer holds at a time, if it gets n in all. */
 int32_t fv_text_raw_most(const fv_text_rule *r, int32_t n, const fv_text_width *w);

@@ -141,7 +141,7 @@ fv_status fv_choice_set_number(fv_choice *c, const char *param, double value) {
     return set_param(c, i, word_of(text));
 }
 
-bool fv_choice_writes(const fv_choice *c, int32_t i) {
+bool fv_choice_is_written(const fv_choice *c, int32_t i) {
     const fv_param_info *p = &c->method->param[i];
     return !p->quiet || c->value[i] != p->fallback;
 }

@@ -179,7 +179,7 @@ void fv_policy_print(const fv_policy *p, char out[FV_POLICY_TEXT_MAX]) {
                               fv_stage_name((fv_stage)s), c->method->name);
         for (int32_t i = 0; i < c->method->n_param && n < FV_POLICY_TEXT_MAX; i++) {
             char value[FV_PARAM_TEXT_MAX];
-            if (!fv_choice_writes(c, i)) continue;
+            if (!fv_choice_is_written(c, i)) continue;
             fv_choice_print(c, i, value);
             n += (size_t)snprintf(out + n, FV_POLICY_TEXT_MAX - n, ",%s=%s",
                                   c->method->param[i].name, value);

@@ -114,7 +114,7 @@ fv_status fv_policy_draft_stage(fv_policy_draft *d, const char *stage, const cha
 /* Checks the whole policy for methods that conflict, and copies it to *out. FV_EINVAL. */
 fv_status fv_policy_draft_finish(const fv_policy_draft *d, fv_policy *out);
 
-/* Prints the text form: stages in order, with every parameter for which fv_choice_writes is true;
+/* Prints the text form: stages in order, with every parameter for which fv_choice_is_written is true;
  * "" for exact. Parsing it gives the same policy, numbers to the same bits. */
 void fv_policy_print(const fv_policy *p, char out[FV_POLICY_TEXT_MAX]);
 
@@ -140,7 +140,7 @@ fv_status fv_choice_set_number(fv_choice *c, const char *param, double value);
 fv_status fv_choice_set_text(fv_choice *c, const char *param, const char *value);
 
 /* Returns whether parameter `i` is printed and sent: all are, except a quiet one at its default. */
-bool fv_choice_writes(const fv_choice *c, int32_t i);
+bool fv_choice_is_written(const fv_choice *c, int32_t i);
 
 /* The value of parameter `i` as fv_choice_set takes it. */
 void fv_choice_print(const fv_choice *c, int32_t i, char out[FV_PARAM_TEXT_MAX]);

@@ -33,7 +33,7 @@ struct fv_join {
     fv_join *next;                /* in the list of unproven joins */
     double began_s;
     bool challenged, proven, finished;
-    fv_join_said said;
+    fv_join_transcript said;
 };
 
 /* Ends a member's call, with fv_last_error. */
@@ -94,7 +94,7 @@ static fv_status challenge(fv_join *j, const report_message *r) {
     Fovea__Fleet__V1__Challenge out = FOVEA__FLEET__V1__CHALLENGE__INIT;
     command_message cmd = FOVEA__FLEET__V1__COMMAND__INIT;
     uint8_t proof[FV_MAC_BYTES];
-    fv_join_said *said = &j->said;
+    fv_join_transcript *said = &j->said;
     if (!r->hello || r->hello->nonce.len != sizeof said->nonce_worker) {
         refuse(j, "its first message is not Hello");
         return FV_OK;
@@ -119,7 +119,7 @@ static fv_role role_of(const fv_introduction *in) {
 
 /* Whether the worker proves that it knows the secret and, with TLS, has a certificate of its role. */
 static bool proves(fv_join *j, const fv_introduction *in) {
-    fv_join_said *said = &j->said;
+    fv_join_transcript *said = &j->said;
     const fv_registry_options *opt = &j->members->opt;
     if (!in || in->incarnation.len != sizeof said->incarnation) return false;
     if (opt->tls && !fv_peer_is(j->call, role_of(in), opt->spiffe)) return false;
@@ -129,7 +129,7 @@ static bool proves(fv_join *j, const fv_introduction *in) {
     said->compat = in->compat;
     said->compat_hash = in->compat_hash;
     memcpy(said->incarnation, in->incarnation.data, sizeof said->incarnation);
-    return fv_join_proved(&j->members->join_key, FV_JOIN_WORKER, said, in->proof.data,
+    return fv_join_verify(&j->members->join_key, FV_JOIN_WORKER, said, in->proof.data,
                           in->proof.len);
 }
 

@@ -109,7 +109,7 @@ static void on_sent(fv_rpc_op *op, bool ok) {
     }
     c->in_send = false;
     if (!ok)
-        fv_rpc_call_break(c); /* another op brings the call's status */
+        fv_rpc_call_drop_queue(c); /* another op brings the call's status */
     else
         fv_rpc_call_send_next(c);
     if (c->stalled && !c->closing && !c->closed && c->bytes_queued <= c->queue_max / 2) {
@@ -147,7 +147,7 @@ void fv_rpc_call_send_next(fv_rpc_call *c) {
     fv_rpc_call_start(c, ops, n, &c->send, on_sent);
 }
 
-void fv_rpc_call_break(fv_rpc_call *c) {
+void fv_rpc_call_drop_queue(fv_rpc_call *c) {
     c->closed = true;
     size_t in_flight = c->sending ? c->bytes_sending : 0;
     drop_queue(c);

@@ -169,7 +169,7 @@ static void fail(fv_rpc_call *c, fv_status st) {
     if (cc->failed.status == FV_OK) fv_error_take(&cc->failed, st);
     c->cancelled = true;
     c->read_done = true;
-    fv_rpc_call_break(c);
+    fv_rpc_call_drop_queue(c);
     grpc_call_cancel_with_status(c->rpc, fv_rpc_code(st), fv_last_error(), NULL);
 }
 
@@ -242,9 +242,9 @@ static void on_status(fv_rpc_op *op, bool ok) {
                            .origin = stated_origin(&cc->call),
                            .retry_ms = retry_ms,
                            .text = cc->sentence};
-    fv_rpc_call_break(&cc->call); /* the peer is gone */
-    fv_rpc_call_unref(&cc->call); /* the op's reference */
-    fv_rpc_call_unref(&cc->call); /* no longer open */
+    fv_rpc_call_drop_queue(&cc->call); /* the peer is gone */
+    fv_rpc_call_unref(&cc->call);      /* the op's reference */
+    fv_rpc_call_unref(&cc->call);      /* no longer open */
 }
 
 static void on_headers(fv_rpc_op *op, bool ok) {
@@ -327,7 +327,7 @@ void fv_rpc_call_cancel(fv_rpc_call *c) {
     assert(!c->side->server);
     c->cancelled = true;
     c->read_done = true; /* no message is delivered any more */
-    fv_rpc_call_break(c);
+    fv_rpc_call_drop_queue(c);
     grpc_call_cancel(c->rpc, NULL);
 }
 

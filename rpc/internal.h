@@ -89,7 +89,7 @@ void fv_rpc_call_send_next(fv_rpc_call *c); /* if there is something to send */
 void fv_rpc_call_adopt(fv_rpc_call *parent, fv_rpc_call *child);
 
 /* Drops the queue and sends nothing more, because the peer is gone. */
-void fv_rpc_call_break(fv_rpc_call *c);
+void fv_rpc_call_drop_queue(fv_rpc_call *c);
 
 /* Queues a message without starting to send. Takes it, also on failure. */
 fv_status fv_rpc_call_queue(fv_rpc_call *c, grpc_byte_buffer *b);

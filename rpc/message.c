@@ -87,7 +87,7 @@ static void loan_unref(void *data) {
     free(l);
 }
 
-fv_status fv_rpc_lend(const void *head, size_t n_head, const fv_piece *piece, int32_t n,
+fv_status fv_rpc_wrap(const void *head, size_t n_head, const fv_piece *piece, int32_t n,
                       void (*release)(void *user), void *user, grpc_byte_buffer **out) {
     loan *l = malloc(sizeof *l);
     grpc_slice *slice = malloc(((size_t)n + 1) * sizeof *slice);
@@ -161,8 +161,8 @@ static void gather(ProtobufCBuffer *buffer, size_t n, const uint8_t *data) {
 
 static void nothing(void *user) { (void)user; }
 
-fv_status fv_rpc_pack_lent(const ProtobufCMessage *m, const fv_piece *piece, int32_t n,
-                           void (*release)(void *user), void *user, grpc_byte_buffer **out) {
+fv_status fv_rpc_pack_borrowing(const ProtobufCMessage *m, const fv_piece *piece, int32_t n,
+                                void (*release)(void *user), void *user, grpc_byte_buffer **out) {
     loan *l = malloc(sizeof *l);
     if (!l) return FV_FAIL(FV_ENOMEM, "out of memory for a message");
     *l = (loan){.release = release, .user = user};

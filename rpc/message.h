@@ -5,7 +5,7 @@
  *
  * protobuf-c copies every `bytes` field, accepts strings that are not UTF-8, and lets a message
  * request much more memory than it has bytes. So control messages go through fv_rpc_unpack, which
- * checks and bounds them; KV goes through fv_rpc_lend and fv_rpc_slices, which copy nothing. */
+ * checks and bounds them; KV goes through fv_rpc_wrap and fv_rpc_slices, which copy nothing. */
 #include <grpc/byte_buffer.h>
 #include <grpc/byte_buffer_reader.h>
 #include <protobuf-c/protobuf-c.h>
@@ -26,13 +26,13 @@ fv_status fv_rpc_unpack(const ProtobufCMessageDescriptor *d, grpc_byte_buffer *b
 /* Makes a message of n_head bytes, which are copied, and n pieces, which are borrowed. `release`
  * runs once, when gRPC no longer needs the last piece: on any thread, at the latest when the bridge
  * has closed. On failure it does not run. Gives *out. */
-fv_status fv_rpc_lend(const void *head, size_t n_head, const fv_piece *piece, int32_t n,
+fv_status fv_rpc_wrap(const void *head, size_t n_head, const fv_piece *piece, int32_t n,
                       void (*release)(void *user), void *user, grpc_byte_buffer **out);
 
 /* As fv_rpc_pack, but borrows the `bytes` fields whose value is one of the n pieces: packing a message with images
- * takes neither time nor memory for them. `release` as in fv_rpc_lend. */
-fv_status fv_rpc_pack_lent(const ProtobufCMessage *m, const fv_piece *piece, int32_t n,
-                           void (*release)(void *user), void *user, grpc_byte_buffer **out);
+ * takes neither time nor memory for them. `release` as in fv_rpc_wrap. */
+fv_status fv_rpc_pack_borrowing(const ProtobufCMessage *m, const fv_piece *piece, int32_t n,
+                                void (*release)(void *user), void *user, grpc_byte_buffer **out);
 
 /* The bytes of a message in place, slice by slice:
  *     fv_rpc_slices it;

@@ -244,7 +244,7 @@ static void on_closed(fv_rpc_op *op, bool ok) {
     fv_rpc_call *c = &sc->call;
     (void)ok; /* this op always succeeds */
     if (sc->cancelled) {
-        fv_rpc_call_break(c);
+        fv_rpc_call_drop_queue(c);
         if (!sc->finished && c->events->on_cancel) c->events->on_cancel(c);
         finish(sc, FV_ECANCELLED, GRPC_STATUS_CANCELLED, "");
     }

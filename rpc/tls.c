@@ -115,7 +115,7 @@ fail:
 
 /* Reads the files if they have changed. Takes the stamps before the contents, so that a change in between is seen
  * the next time. Locked. */
-static fv_status look(fv_tls *t) {
+static fv_status reload_if_changed(fv_tls *t) {
     fv_file_stamp now[N_FILE];
     bool same = true;
     for (int i = 0; i < N_FILE; i++) {
@@ -134,14 +134,15 @@ static fv_status look(fv_tls *t) {
 }
 
 /* Locked. */
-static void look_again(fv_tls *t) {
-    if (1e3 * (fv_clock_s() - t->looked_s) < FV_TLS_LOOK_MS || look(t) == FV_OK) return;
+static void poll_files(fv_tls *t) {
+    if (1e3 * (fv_clock_s() - t->looked_s) < FV_TLS_LOOK_MS || reload_if_changed(t) == FV_OK)
+        return;
     FV_LOG(WARN, WIRE, "event=tls-kept reason=\"%s\"", fv_last_error());
 }
 
 uint64_t fv_tls_version(fv_tls *t) {
     pthread_mutex_lock(&t->lock);
-    look_again(t);
+    poll_files(t);
     uint64_t version = t->version;
     pthread_mutex_unlock(&t->lock);
     return version;
@@ -149,7 +150,7 @@ uint64_t fv_tls_version(fv_tls *t) {
 
 fv_status fv_tls_pem_copy(fv_tls *t, fv_tls_pem *out) {
     pthread_mutex_lock(&t->lock);
-    look_again(t);
+    poll_files(t);
     fv_tls_pem p = {strdup(t->pem[CERT]), strdup(t->pem[KEY]),
                     t->pem[CA] ? strdup(t->pem[CA]) : NULL, t->version};
     bool whole = p.cert && p.key && (p.ca || !t->pem[CA]);
@@ -179,7 +180,7 @@ static grpc_ssl_certificate_config_reload_status fetch(void *user,
     fv_tls *t = f->tls;
     grpc_ssl_certificate_config_reload_status result = GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_UNCHANGED;
     pthread_mutex_lock(&t->lock);
-    look_again(t);
+    poll_files(t);
     if (f->seen != t->version) {
         grpc_ssl_pem_key_cert_pair pair = {t->pem[KEY], t->pem[CERT]};
         /* gRPC 1.51 aborts without authorities, even if no client certificate is requested. */
@@ -209,7 +210,7 @@ grpc_server_credentials *fv_tls_server_credentials(fv_tls *t) {
 
 grpc_channel_credentials *fv_tls_channel_credentials(fv_tls *t, uint64_t *version) {
     pthread_mutex_lock(&t->lock);
-    look_again(t);
+    poll_files(t);
     grpc_ssl_pem_key_cert_pair pair = {t->pem[KEY], t->pem[CERT]};
     grpc_channel_credentials *out =
         grpc_ssl_credentials_create_ex(t->pem[CA], t->pem[CERT] ? &pair : NULL, NULL, NULL);
@@ -231,7 +232,7 @@ fv_status fv_tls_open(const fv_tls_files *files, fv_tls **out) {
     for (int i = 0; i < N_FILE && st == FV_OK; i++)
         if (path[i] && !(t->path[i] = strdup(path[i])))
             st = FV_FAIL(FV_ENOMEM, "no memory for TLS");
-    if (st == FV_OK) st = look(t);
+    if (st == FV_OK) st = reload_if_changed(t);
     if (st != FV_OK) {
         fv_tls_close(t);
         return st;

@@ -70,7 +70,7 @@ static fv_status check_time(const fv_call_token *t, uint64_t now_ms) {
     return FV_OK;
 }
 
-fv_status fv_caller_of(fv_callers *x, const fv_rpc_call *call, fv_caller *out) {
+fv_status fv_caller_identify(fv_callers *x, const fv_rpc_call *call, fv_caller *out) {
     const char *text;
     size_t n;
     fv_call_token t;
@@ -79,7 +79,7 @@ fv_status fv_caller_of(fv_callers *x, const fv_rpc_call *call, fv_caller *out) {
     out->certified = x->certified;
     if (x->certified) return FV_OK;
     if (!x->name[0] || !fv_rpc_call_metadata(call, FV_CALL_TOKEN_KEY, &text, &n) ||
-        fv_call_token_read(text, n, &t) != FV_OK || !fv_call_token_holds(&x->key, &to, &t))
+        fv_call_token_read(text, n, &t) != FV_OK || !fv_call_token_verify(&x->key, &to, &t))
         return stranger();
     FV_TRY(check_time(&t, now_ms));
     fv_status st = fv_nonces_take(x->used, t.nonce, t.made_ms + t.valid_ms + 1, now_ms);
@@ -89,7 +89,8 @@ fv_status fv_caller_of(fv_callers *x, const fv_rpc_call *call, fv_caller *out) {
     return FV_OK;
 }
 
-fv_status fv_caller_asks(const fv_caller *who, const char *request_id, const char *address) {
+fv_status fv_caller_check_request(const fv_caller *who, const char *request_id,
+                                  const char *address) {
     if (who->certified || (strcmp(who->request_id, request_id ? request_id : "") == 0 &&
                            strcmp(who->address, address ? address : "") == 0))
         return FV_OK;

@@ -6,8 +6,8 @@
  * its certificate (serving/peer.h), and every check here succeeds.
  *
  *     fv_caller who;
- *     FV_TRY(fv_caller_of(callers, call, &who));           before anything of the call is read
- *     FV_TRY(fv_caller_asks(&who, request_id, address));   when its message has arrived
+ *     FV_TRY(fv_caller_identify(callers, call, &who));           before anything of the call is read
+ *     FV_TRY(fv_caller_check_request(&who, request_id, address));   when its message has arrived
  *
  * Loop thread. */
 #include "auth/call_token.h"
@@ -36,9 +36,10 @@ uint64_t fv_callers_clock_ms(const fv_callers *x);          /* since open; monot
 
 /* Identifies a caller. FV_EAUTH: it has no token, or one that is not valid for this call, out of date, or
  * already used. */
-fv_status fv_caller_of(fv_callers *x, const fv_rpc_call *call, fv_caller *out);
+fv_status fv_caller_identify(fv_callers *x, const fv_rpc_call *call, fv_caller *out);
 
 /* Checks that the token was made for this request and address (NULL: ""). FV_EAUTH: for something else. */
-fv_status fv_caller_asks(const fv_caller *who, const char *request_id, const char *address);
+fv_status fv_caller_check_request(const fv_caller *who, const char *request_id,
+                                  const char *address);
 
 #endif

@@ -68,7 +68,7 @@ static void on_signal(uv_signal_t *s, int number) {
 
 static void on_heap_look(uv_timer_t *t) {
     fv_daemon *d = t->data;
-    size_t bytes = fv_heap_look(&d->heap);
+    size_t bytes = fv_heap_check(&d->heap);
     if (bytes) FV_LOG(INFO, WIRE, "event=memory-returned bytes=%zu", bytes);
 }
 
@@ -173,7 +173,7 @@ static void on_look(uv_timer_t *t) {
         d->hooks.on_lost(d->hooks.user, signs.lost);
         return;
     }
-    bool healthy = fv_liveness_look(&d->liveness, &signs, fv_clock_s());
+    bool healthy = fv_liveness_update(&d->liveness, &signs, fv_clock_s());
     if (healthy == d->healthy) return;
     d->healthy = healthy;
     if (healthy)

@@ -56,7 +56,8 @@ static fv_status stage_message_of(fv_stage stage, const fv_choice *c, fv_arena *
     s->method = (char *)method->name;
     FV_TRY(FV_ARENA_NEW(a, method->n_param, s->params));
     for (int32_t i = 0; i < method->n_param; i++)
-        if (fv_choice_writes(c, i)) FV_TRY(param_message_of(c, i, a, &s->params[s->n_params++]));
+        if (fv_choice_is_written(c, i))
+            FV_TRY(param_message_of(c, i, a, &s->params[s->n_params++]));
     *out = s;
     return FV_OK;
 }

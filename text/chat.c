@@ -105,7 +105,7 @@ static fv_status read_own(const char *dir, char **program, const char **file) {
         fv_status st = FV_OK;
         if (found && !json_is_string(found))
             st = FV_FAIL(FV_EUNSUPPORTED,
-                         "%s: key 'chat_template' is no text, and no list of named texts with a "
+                         "%s: key 'chat_template' must be a string, or a list with one named "
                          "'default': choose one with --chat, or give the whole prompt with --raw",
                          names[i]);
         else if (found && !(*program = strdup(json_string_value(found))))
@@ -179,7 +179,7 @@ fv_status fv_chat_read_spec(const char *value, char **spec) {
         FV_TRY(fv_file_read(value, FV_JINJA_PROGRAM_BYTES, &text, &bytes));
         if (!strchr(text, '{')) {
             free(text);
-            return FV_FAIL(FV_EINVAL, "%s: a chat template has a '{'; this file has none", value);
+            return FV_FAIL(FV_EINVAL, "%s is not a chat template: it has no '{'", value);
         }
         *spec = text;
         return FV_OK;

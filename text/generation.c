@@ -42,7 +42,7 @@ static fv_status check(const fv_generation_options *opt, int32_t n, int32_t n_pr
 static fv_status check_forced(const fv_generation_options *opt) {
     for (int32_t i = 0; i < opt->n_forced; i++)
         if (opt->forced[i] < 0 || opt->forced[i] >= opt->n_vocab)
-            return FV_FAIL(FV_EINVAL, "token %d cannot be forced: there are %d", opt->forced[i],
+            return FV_FAIL(FV_EINVAL, "forced token %d is not one of %d ids", opt->forced[i],
                            opt->n_vocab);
     return FV_OK;
 }
@@ -56,7 +56,7 @@ static fv_status append(fv_generation *s, const char *text, size_t n) {
 
 /* Appends text to `shown`. A NUL, which a byte token can produce, becomes U+FFFD, because many readers end
  * a string there. */
-static fv_status show(fv_generation *s, const char *text, size_t n) {
+static fv_status append_shown(fv_generation *s, const char *text, size_t n) {
     const char *nul;
     while (n && (nul = memchr(text, 0, n))) {
         size_t before = (size_t)(nul - text);
@@ -82,7 +82,7 @@ static fv_status pass_text(fv_generation *s, const char *piece, size_t n_piece, 
     s->n_char += characters(piece, n_piece);
     FV_TRY(fv_stop_push(s->stop, piece, n_piece, may_end, &text, &n, &hit));
     if (hit) s->finish = FV_FINISH_STOP;
-    return show(s, text, n);
+    return append_shown(s, text, n);
 }
 
 /* Shows the text of token number `index` of the answer. */
@@ -181,14 +181,14 @@ fv_status fv_generation_ended(const fv_generation_options *opt, const fv_tokeniz
 }
 
 /* Shows the text that was held back for a stop string, as the answer ends without one. */
-static fv_status let_go(fv_generation *s) {
+static fv_status flush(fv_generation *s) {
     const char *text;
     size_t n;
     FV_TRY(fv_detokenizer_flush(s->detok, &text, &n));
     FV_TRY(pass_text(s, text, n, s->n - s->n_prompt > s->opt.rules.min_tokens));
     if (s->finish == FV_FINISH_STOP) return FV_OK;
     fv_stop_flush(s->stop, &text, &n);
-    return show(s, text, n);
+    return append_shown(s, text, n);
 }
 
 /* Ends the answer of a network that has overflowed. */
@@ -199,7 +199,7 @@ static fv_status check_finite(const float *logits, int32_t n) {
 }
 
 /* Replaces the sampled token by the forced one, if there is one at this step. */
-static void force(fv_generation *s, const float *logits) {
+static void apply_forced(fv_generation *s, const float *logits) {
     int32_t step = s->n - s->n_prompt;
     if (step >= s->opt.n_forced) return;
     int32_t id = s->opt.forced[step];
@@ -213,7 +213,7 @@ fv_status fv_generation_take(fv_generation *s, const float *logits, const fv_sam
     FV_TRY(check_finite(logits, s->opt.n_vocab));
     fv_sample(&s->opt.sampling, s->mask, logits, s->opt.n_vocab, s->ids, s->n, s->n_prompt,
               (uint64_t)(s->n - s->n_prompt), s->scratch, &s->token);
-    force(s, logits);
+    apply_forced(s, logits);
     s->ids[s->n++] = s->token.id;
     s->token.text_offset = s->n_char + fv_detokenizer_held(s->detok, s->token.id);
     const bool ends = is_ending(s, s->token.id);
@@ -221,7 +221,7 @@ fv_status fv_generation_take(fv_generation *s, const float *logits, const fv_sam
     if (ends && s->finish == FV_FINISH_NOT) s->finish = FV_FINISH_EOS;
     bool full = s->n - s->n_prompt == s->opt.max_tokens || s->n >= s->opt.context;
     if (s->finish == FV_FINISH_NOT && full) s->finish = FV_FINISH_LENGTH;
-    if (s->finish == FV_FINISH_EOS || s->finish == FV_FINISH_LENGTH) FV_TRY(let_go(s));
+    if (s->finish == FV_FINISH_EOS || s->finish == FV_FINISH_LENGTH) FV_TRY(flush(s));
     *token = &s->token;
     *text = s->shown;
     *n_text = s->n_shown;

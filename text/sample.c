@@ -163,9 +163,9 @@ static int32_t draw(const fv_sampling *s, const float *l, double u, fv_weights *
         int32_t n = cut(s, l, m, v, c, &sum);
         return c[index_at(v->w, n, u * sum)].id;
     }
-    fv_weigh(v, l, m, s->temperature, s->min_p);
+    fv_weights_fill(v, l, m, s->temperature, s->min_p);
     if (s->top_p < 1) fv_weights_cut(v, s->top_p, (int32_t *)c);
-    return fv_weights_at(v, u * v->total);
+    return fv_weights_draw(v, u * v->total);
 }
 
 static bool changes_logits(const fv_sampling *s) {
@@ -175,7 +175,7 @@ static bool changes_logits(const fv_sampling *s) {
 
 /* Applies the repetition penalty to a logit. A penalty far below 1 could overflow; the result stays finite,
  * as weights need differences of logits. */
-static float repeated(float l, float penalty) {
+static float penalize(float l, float penalty) {
     float x = l > 0 ? l / penalty : l * penalty;
     return x > FLT_MAX ? FLT_MAX : x < -FLT_MAX ? -FLT_MAX : x;
 }
@@ -192,7 +192,7 @@ static void change_logits(const fv_sampling *s, float *x, int32_t n_vocab, const
         if (seen[i] < 0 || seen[i] >= n_vocab) continue;
         int32_t *c = &count[seen[i]];
         float *l = &x[seen[i]];
-        if (*c == 0) *l = repeated(*l, s->repetition_penalty);
+        if (*c == 0) *l = penalize(*l, s->repetition_penalty);
         if (i < n_prompt)
             *c = -1;
         else
@@ -209,7 +209,7 @@ static void change_logits(const fv_sampling *s, float *x, int32_t n_vocab, const
 void fv_sample(const fv_sampling *s, const fv_token_mask *mask, const float *logits,
                int32_t n_vocab, const int32_t *seen, int32_t n_seen, int32_t n_prompt,
                uint64_t step, fv_logprob *scratch, fv_sampled *out) {
-    double total = fv_log_total(logits, n_vocab);
+    double total = fv_log_sum_exp(logits, n_vocab);
     out->n_top = fv_logprobs_top(logits, n_vocab, total, s->n_logprobs, out->top);
     float *room = (float *)(scratch + n_vocab);
     fv_weights v = {.n = n_vocab,
@@ -228,7 +228,7 @@ void fv_sample(const fv_sampling *s, const fv_token_mask *mask, const float *log
     if (s->temperature > 0) {
         out->id = draw(s, l, uniform(s->seed, step), &v, scratch);
     } else {
-        out->id = fv_first_of(l, n_vocab, fv_highest(l, n_vocab));
+        out->id = fv_index_of(l, n_vocab, fv_highest(l, n_vocab));
     }
     out->logprob = (float)(logits[out->id] - total);
 }

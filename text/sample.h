@@ -48,7 +48,7 @@ typedef struct fv_sampled {
     fv_logprob top[FV_MAX_LOGPROBS]; /* most likely first; ties: lower id first */
 } fv_sampled;
 
-/* Writes the n likeliest of logits [vocab], of which `total` is the fv_log_total, in the order of
+/* Writes the n likeliest of logits [vocab], of which `total` is the fv_log_sum_exp, in the order of
  * fv_sampled.top; returns how many there are. n <= FV_MAX_LOGPROBS. */
 int32_t fv_logprobs_top(const float *logits, int32_t vocab, double total, int32_t n,
                         fv_logprob *top);

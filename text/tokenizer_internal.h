@@ -271,13 +271,14 @@ typedef struct fv_tok_str {
 fv_status fv_tok_load(fv_tokenizer *tok, const json_t *root, const char *where);
 
 /* tokenizer_length.c: sets token_bytes, after all else is loaded. */
-void fv_tok_measure(fv_tokenizer *tok);
+void fv_tok_set_token_bytes(fv_tokenizer *tok);
 
 /* tokenizer_steps.c */
 fv_status fv_tok_load_normalizer(fv_tok_loader *l, const json_t *root);
 fv_status fv_tok_load_steps(fv_tok_loader *l, const json_t *root); /* the other three */
 /* Copies the string `key` of obj into the arena; FV_EDATA if there is none. */
-fv_status fv_tok_text_at(fv_tok_loader *l, const json_t *obj, const char *key, fv_tok_str *out);
+fv_status fv_tok_string_member(fv_tok_loader *l, const json_t *obj, const char *key,
+                               fv_tok_str *out);
 fv_status fv_tok_unsupported(const fv_tok_loader *l, const char *section, const char *type,
                              const char *known);
 

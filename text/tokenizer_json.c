@@ -196,7 +196,7 @@ static fv_status load_added_token(fv_tok_loader *l, const json_t *obj, int32_t *
     fv_tok_added a = {0};
     fv_tok_str text;
     bool special = false, normalized = false;
-    FV_TRY(fv_tok_text_at(l, obj, "content", &text));
+    FV_TRY(fv_tok_string_member(l, obj, "content", &text));
     FV_TRY(fv_json_i32(obj, "id", l->where, 0, FV_TOK_ID_MAX, &a.id));
     FV_TRY(fv_json_bool(obj, "single_word", l->where, &a.single_word));
     FV_TRY(fv_json_bool(obj, "lstrip", l->where, &a.lstrip));
@@ -261,6 +261,6 @@ fv_status fv_tok_load(fv_tokenizer *tok, const json_t *root, const char *where) 
     FV_TRY(load_model(&l, root, added));
     FV_TRY(load_added(&l, added));
     FV_TRY(fv_tok_load_steps(&l, root));
-    fv_tok_measure(tok);
+    fv_tok_set_token_bytes(tok);
     return FV_OK;
 }

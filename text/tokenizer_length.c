@@ -56,7 +56,7 @@ static bool shortens(const fv_tokenizer *tok, bool byte_level) {
     return tok->fuse_unk || tok->unk < 0;
 }
 
-void fv_tok_measure(fv_tokenizer *tok) {
+void fv_tok_set_token_bytes(fv_tokenizer *tok) {
     bool byte_level = is_byte_level(tok);
     size_t longest = CHARACTER_MAX; /* an unknown character */
     size_t raw = longest_added(&tok->raw), normalized = longest_added(&tok->normalized);

@@ -9,7 +9,8 @@
 #include "text/json.h"
 #include "text/tokenizer_internal.h"
 
-fv_status fv_tok_text_at(fv_tok_loader *l, const json_t *obj, const char *key, fv_tok_str *out) {
+fv_status fv_tok_string_member(fv_tok_loader *l, const json_t *obj, const char *key,
+                               fv_tok_str *out) {
     const json_t *v = json_object_get(obj, key);
     if (!json_is_string(v)) return FV_FAIL(FV_EDATA, "%s: a string '%s' is missing", l->where, key);
     char *copy;
@@ -26,7 +27,7 @@ static bool is_char(fv_tok_str t) {
 }
 
 static fv_status char_at(fv_tok_loader *l, const json_t *obj, const char *key, fv_tok_str *out) {
-    FV_TRY(fv_tok_text_at(l, obj, key, out));
+    FV_TRY(fv_tok_string_member(l, obj, key, out));
     if (is_char(*out)) return FV_OK;
     return FV_FAIL(FV_EDATA, "%s: '%s' is '%.40s'; it must be one character", l->where, key,
                    out->s);
@@ -40,7 +41,7 @@ static fv_status pattern_at(fv_tok_loader *l, const json_t *obj, fv_tok_str *lit
     if (!json_is_object(p))
         return FV_FAIL(FV_EDATA, "%s: a pattern must be {\"String\": ...} or {\"Regex\": ...}",
                        l->where);
-    return fv_tok_text_at(l, p, *kind, literal);
+    return fv_tok_string_member(l, p, *kind, literal);
 }
 
 fv_status fv_tok_unsupported(const fv_tok_loader *l, const char *section, const char *type,
@@ -79,7 +80,7 @@ static fv_status load_section(fv_tok_loader *l, const section *sec, const json_t
     return !node || json_is_null(node) ? FV_OK : load_steps(l, sec, node, 0);
 }
 
-static fv_status check_room(const fv_tok_loader *l, const char *what, int32_t n) {
+static fv_status check_step_count(const fv_tok_loader *l, const char *what, int32_t n) {
     if (n < FV_TOK_STEPS_MAX) return FV_OK;
     return FV_FAIL(FV_EUNSUPPORTED, "%s: %s has more than %d steps", l->where, what,
                    FV_TOK_STEPS_MAX);
@@ -95,7 +96,7 @@ static fv_status literal_replace(fv_tok_loader *l, const json_t *step, const cha
                                  fv_tok_str *a, fv_tok_str *b) {
     const char *kind;
     FV_TRY(pattern_at(l, step, a, &kind));
-    FV_TRY(fv_tok_text_at(l, step, "content", b));
+    FV_TRY(fv_tok_string_member(l, step, "content", b));
     FV_TRY(check_literal(l, *a));
     FV_TRY(check_literal(l, *b));
     if (strcmp(kind, "String") == 0 && a->n) return FV_OK;
@@ -108,11 +109,11 @@ static fv_status literal_replace(fv_tok_loader *l, const json_t *step, const cha
 static fv_status norm_step(fv_tok_loader *l, const json_t *step, const char *type) {
     static const char *const forms[] = {"NFC", "NFD", "NFKC", "NFKD"};
     fv_tokenizer *tok = l->tok;
-    FV_TRY(check_room(l, "the normalizer", tok->n_norm));
+    FV_TRY(check_step_count(l, "the normalizer", tok->n_norm));
     fv_tok_norm *p = &tok->norm[tok->n_norm];
     fv_tok_str a = {0}, b = {0};
     if (strcmp(type, "Prepend") == 0) {
-        FV_TRY(fv_tok_text_at(l, step, "prepend", &a));
+        FV_TRY(fv_tok_string_member(l, step, "prepend", &a));
         FV_TRY(check_literal(l, a));
         p->kind = FV_TOK_NORM_PREPEND;
     } else if (strcmp(type, "Replace") == 0) {
@@ -136,7 +137,7 @@ static fv_status norm_step(fv_tok_loader *l, const json_t *step, const char *typ
 }
 
 static fv_status add_pre(fv_tok_loader *l, fv_tok_pre step) {
-    FV_TRY(check_room(l, "the pre_tokenizer", l->tok->n_pre));
+    FV_TRY(check_step_count(l, "the pre_tokenizer", l->tok->n_pre));
     l->tok->pre[l->tok->n_pre++] = step;
     return FV_OK;
 }
@@ -292,7 +293,7 @@ static fv_status dec_step(fv_tok_loader *l, const json_t *step, const char *type
     p.n_a = a.n;
     p.b = b.s;
     p.n_b = b.n;
-    FV_TRY(check_room(l, "the decoder", l->tok->n_dec));
+    FV_TRY(check_step_count(l, "the decoder", l->tok->n_dec));
     l->tok->dec[l->tok->n_dec++] = p;
     return FV_OK;
 }

@@ -40,7 +40,7 @@ VECTORS void fv_highest_of_blocks(const float *l, int32_t n, float *highest) {
     if (i < n) *highest = highest_of(l + i, n - i);
 }
 
-VECTORS int32_t fv_first_of(const float *l, int32_t n, float x) {
+VECTORS int32_t fv_index_of(const float *l, int32_t n, float x) {
     int32_t i = 0;
     for (; i + BLOCK <= n; i += BLOCK) {
         int any = 0;
@@ -70,7 +70,7 @@ VECTORS_PART float exp_below(float x) {
     return x > least ? p * power : 0;
 }
 
-VECTORS double fv_log_total(const float *l, int32_t n) {
+VECTORS double fv_log_sum_exp(const float *l, int32_t n) {
     float m = highest_of(l, n);
     double lane[LANES] = {0}, sum = 0;
     int32_t i = 0;
@@ -111,7 +111,8 @@ VECTORS static void add_up(fv_weights *v, float least) {
     }
 }
 
-VECTORS void fv_weigh(fv_weights *v, const float *l, float m, float temperature, float least) {
+VECTORS void fv_weights_fill(fv_weights *v, const float *l, float m, float temperature,
+                             float least) {
     float *w = v->w;
     for (int32_t i = 0; i < v->n; i++) {
         float x = exp_below((l[i] - m) / temperature);
@@ -216,7 +217,7 @@ static int32_t at_in_block(const fv_weights *v, int32_t b, double before, double
     return last;
 }
 
-int32_t fv_weights_at(const fv_weights *v, double to) {
+int32_t fv_weights_draw(const fv_weights *v, double to) {
     double before = 0, before_last = 0;
     int32_t last = FV_WEIGHT_BLOCKS(v->n) - 1;
     for (int32_t b = 0; b < FV_WEIGHT_BLOCKS(v->n); b++) {

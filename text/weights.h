@@ -27,16 +27,16 @@ bool fv_all_finite(const float *l, int32_t n);
 float fv_highest(const float *l, int32_t n);
 
 /* The first id whose logit is x; n - 1 if there is none. */
-int32_t fv_first_of(const float *l, int32_t n, float x);
+int32_t fv_index_of(const float *l, int32_t n, float x);
 
 /* The highest of each block of l [n]: highest [FV_WEIGHT_BLOCKS(n)]. */
 void fv_highest_of_blocks(const float *l, int32_t n, float *highest);
 
 /* log sum_i e^l_i, which a logit exceeds by its log-probability. */
-double fv_log_total(const float *l, int32_t n);
+double fv_log_sum_exp(const float *l, int32_t n);
 
 /* Fills v's arrays and total from l [v->n]. Weights below `least` become 0. */
-void fv_weigh(fv_weights *v, const float *l, float m, float temperature, float least);
+void fv_weights_fill(fv_weights *v, const float *l, float m, float temperature, float least);
 
 /* Sets weights to 0 outside the smallest set that reaches a share 0 <= top_p < 1 of the total; of equal
  * weights, those of lower ids stay. At least one stays. ids [v->n]: scratch. */
@@ -47,6 +47,6 @@ float fv_weight(float l, float m, float temperature);
 
 /* Finds the id at which the sum of weights exceeds `to`, 0 <= to < total; if none does because of rounding,
  * the last id whose weight is above 0. */
-int32_t fv_weights_at(const fv_weights *v, double to);
+int32_t fv_weights_draw(const fv_weights *v, double to);
 
 #endif

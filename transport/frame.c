@@ -35,7 +35,7 @@ static fv_status lend(const fv_ticket *ticket, uint64_t seq, uint64_t pair, cons
     for (int32_t i = 0; i < n; i++) bytes += piece[i].bytes;
     for (; bytes >= 0x80; bytes >>= 7) fv_put_u8(&at, (uint8_t)(bytes | 0x80));
     fv_put_u8(&at, (uint8_t)bytes);
-    return fv_rpc_lend(head, (size_t)(at - head), piece, n, release, user, out);
+    return fv_rpc_wrap(head, (size_t)(at - head), piece, n, release, user, out);
 }
 
 fv_status fv_rpc_frame_lend(const fv_ticket *ticket, uint64_t seq, const fv_piece *piece, int32_t n,
@@ -43,9 +43,9 @@ fv_status fv_rpc_frame_lend(const fv_ticket *ticket, uint64_t seq, const fv_piec
     return lend(ticket, seq, 0, piece, n, release, user, out);
 }
 
-fv_status fv_rpc_frame_after_all(const fv_ticket *ticket, uint64_t seq, uint64_t pair,
-                                 fv_piece bytes, void (*release)(void *user), void *user,
-                                 grpc_byte_buffer **out) {
+fv_status fv_rpc_frame_fallback(const fv_ticket *ticket, uint64_t seq, uint64_t pair,
+                                fv_piece bytes, void (*release)(void *user), void *user,
+                                grpc_byte_buffer **out) {
     return lend(ticket, seq, pair, &bytes, 1, release, user, out);
 }
 
@@ -58,21 +58,21 @@ fv_status fv_rpc_frame_oob(const fv_ticket *ticket, uint64_t seq, uint64_t pair,
     put_fixed(&at, SEQ, seq);
     put_fixed(&at, PAIR, pair);
     put_fixed(&at, TURN, turn);
-    return fv_rpc_lend(head, (size_t)(at - head), NULL, 0, nothing, NULL, out);
+    return fv_rpc_wrap(head, (size_t)(at - head), NULL, 0, nothing, NULL, out);
 }
 
 fv_status fv_rpc_frame_alive(const fv_ticket *ticket, grpc_byte_buffer **out) {
     uint8_t head[FV_RPC_FRAME_HEAD], *at = head;
     put_ticket(&at, ticket);
     put_fixed(&at, ALIVE, 1);
-    return fv_rpc_lend(head, (size_t)(at - head), NULL, 0, nothing, NULL, out);
+    return fv_rpc_wrap(head, (size_t)(at - head), NULL, 0, nothing, NULL, out);
 }
 
 fv_status fv_rpc_frame_commit(const fv_ticket *ticket, uint64_t n_frame, grpc_byte_buffer **out) {
     uint8_t head[FV_RPC_FRAME_HEAD], *at = head;
     put_ticket(&at, ticket);
     put_fixed(&at, COMMIT, n_frame);
-    return fv_rpc_lend(head, (size_t)(at - head), NULL, 0, nothing, NULL, out);
+    return fv_rpc_wrap(head, (size_t)(at - head), NULL, 0, nothing, NULL, out);
 }
 
 /* Reads the fields before the data. *used: bytes of the message that are not data. */

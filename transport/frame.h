@@ -12,7 +12,7 @@ enum { FV_RPC_FRAME_HEAD = 80 };
  * that fall back to the stream. */
 enum { FV_RPC_FRAME_AHEAD = 32 };
 
-/* Makes frame `seq` of n pieces, borrowed as in fv_rpc_lend. */
+/* Makes frame `seq` of n pieces, borrowed as in fv_rpc_wrap. */
 fv_status fv_rpc_frame_lend(const fv_ticket *ticket, uint64_t seq, const fv_piece *piece, int32_t n,
                             void (*release)(void *user), void *user, grpc_byte_buffer **out);
 
@@ -28,9 +28,9 @@ fv_status fv_rpc_frame_oob(const fv_ticket *ticket, uint64_t seq, uint64_t pair,
 
 /* Makes a frame that falls back to the stream, with borrowed bytes; pair = 0: it was not announced as out of
  * band before. */
-fv_status fv_rpc_frame_after_all(const fv_ticket *ticket, uint64_t seq, uint64_t pair,
-                                 fv_piece bytes, void (*release)(void *user), void *user,
-                                 grpc_byte_buffer **out);
+fv_status fv_rpc_frame_fallback(const fv_ticket *ticket, uint64_t seq, uint64_t pair,
+                                fv_piece bytes, void (*release)(void *user), void *user,
+                                grpc_byte_buffer **out);
 
 typedef struct fv_rpc_frame {
     fv_ticket ticket;

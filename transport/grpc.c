@@ -25,10 +25,10 @@ void fv_grpc_unref(fv_grpc_transfer *x) {
 
 static char *copy(const char *text) { return strdup(text ? text : ""); }
 
-static fv_status grpc_open(fv_transport *t, const fv_hello *hello, const fv_asking *asking,
+static fv_status grpc_open(fv_transport *t, const fv_hello *hello, const fv_grant_request *asking,
                            fv_on_reply done, void *user, fv_transfer **out) {
-    static const fv_asking nobody = {0};
-    fv_grpc_way *w = (fv_grpc_way *)t;
+    static const fv_grant_request nobody = {0};
+    fv_grpc_transport *w = (fv_grpc_transport *)t;
     if (!asking) asking = &nobody;
     fv_grpc_transfer *x = calloc(1, sizeof *x);
     if (!x) return FV_FAIL(FV_ENOMEM, "out of memory for a hand-off");
@@ -62,7 +62,7 @@ static fv_status grpc_open(fv_transport *t, const fv_hello *hello, const fv_aski
 /* Runs after the last loan was returned: the sender's memory is free. Computing thread. */
 static void on_returned(fv_job *job) {
     fv_grpc_transfer *x = job->owner;
-    fv_grpc_way *w = x->way;
+    fv_grpc_transport *w = x->way;
     if (x->gone) x->gone(x->gone_user);
     x->parted = (fv_rpc_op){.done = fv_grpc_on_parted, .owner = x};
     fv_bridge_post(w->bridge, &x->parted, true);
@@ -74,7 +74,7 @@ void fv_grpc_give_back(void *user) {
     fv_grpc_transfer *x = user;
     if (atomic_fetch_sub(&x->loans, 1) != 1) return;
     x->returned = (fv_job){.run = on_returned, .owner = x};
-    fv_jobs_follow(x->way->jobs, &x->returned);
+    fv_jobs_post_followup(x->way->jobs, &x->returned);
 }
 static void post_frame(fv_grpc_transfer *x, fv_grpc_frame *f, grpc_byte_buffer *message,
                        bool last) {
@@ -125,10 +125,10 @@ static fv_status grpc_push_beside(fv_transfer *t, uint64_t seq, fv_buf buf) {
     return FV_OK;
 }
 
-static fv_transfer_ways grpc_ways(const fv_transfer *t) {
+static fv_transfer_counts grpc_ways(const fv_transfer *t) {
     const fv_grpc_transfer *x = (const fv_grpc_transfer *)t;
-    return (fv_transfer_ways){.bytes_oob = atomic_load(&x->oob.bytes),
-                              .n_fallback = atomic_load(&x->oob.n_fallback)};
+    return (fv_transfer_counts){.bytes_oob = atomic_load(&x->oob.bytes),
+                                .n_fallback = atomic_load(&x->oob.n_fallback)};
 }
 
 static void grpc_commit(fv_transfer *t, uint64_t n_frame, fv_on_reply done, void *user) {
@@ -161,7 +161,7 @@ static void grpc_end(fv_transfer *t, bool keep, void (*gone)(void *), void *user
 /* ---- the transport --------------------------------------------------------------------- */
 
 static void on_pair_closed(void *user) {
-    fv_grpc_way *w = user;
+    fv_grpc_transport *w = user;
     void (*closed)(void *) = w->closed;
     user = w->user;
     fv_rpc_channel_close(w->channel);
@@ -171,7 +171,7 @@ static void on_pair_closed(void *user) {
 }
 
 static void on_gone(fv_rpc_op *op, bool ok) {
-    fv_grpc_way *w = op->owner;
+    fv_grpc_transport *w = op->owner;
     (void)ok;
     if (w->pair)
         fv_peer_route_close(w->pair, on_pair_closed, w);
@@ -179,14 +179,14 @@ static void on_gone(fv_rpc_op *op, bool ok) {
         on_pair_closed(w);
 }
 
-void fv_grpc_way_unref(fv_grpc_way *w) {
+void fv_grpc_way_unref(fv_grpc_transport *w) {
     if (--w->live > 0) return;
     assert(w->closing);
     fv_bridge_post(w->bridge, &w->gone, true); /* after the current work */
 }
 
 static void grpc_close(fv_transport *t, void (*closed)(void *), void *user) {
-    fv_grpc_way *w = (fv_grpc_way *)t;
+    fv_grpc_transport *w = (fv_grpc_transport *)t;
     w->closing = true;
     w->closed = closed;
     w->user = user;
@@ -207,7 +207,7 @@ fv_status fv_transport_grpc(const fv_transport_grpc_options *opt, fv_transport *
     fv_rpc_channel_options to = {.ping_ms = opt->ping_ms,
                                  .tls = opt->tls,
                                  .server_name = opt->tls ? fv_role_name(FV_MEMBER_DECODE) : NULL};
-    fv_grpc_way *w = calloc(1, sizeof *w);
+    fv_grpc_transport *w = calloc(1, sizeof *w);
     char *target = strdup(opt->target);
     fv_status st = w && target ? FV_OK : FV_FAIL(FV_ENOMEM, "out of memory for a transport");
     if (st == FV_OK) st = fv_rpc_channel_open(opt->bridge, target, &to, &w->channel);

@@ -28,7 +28,7 @@
 #include "transport/grpc.h"
 #include "transport/out_of_band_internal.h"
 
-typedef struct fv_grpc_way {
+typedef struct fv_grpc_transport {
     fv_transport base;
     fv_bridge *bridge;
     fv_jobs *jobs;
@@ -42,7 +42,7 @@ typedef struct fv_grpc_way {
     fv_rpc_op gone; /* posted when nothing is live; leads to `closed` */
     void (*closed)(void *user);
     void *user;
-} fv_grpc_way;
+} fv_grpc_transport;
 
 typedef struct fv_grpc_transfer fv_grpc_transfer;
 
@@ -69,10 +69,10 @@ typedef enum fv_grpc_phase { OPENING = 0, PUSHING, OVER } fv_grpc_phase;
 
 struct fv_grpc_transfer {
     fv_transfer base;
-    fv_grpc_way *way; /* borrowed */
+    fv_grpc_transport *way; /* borrowed */
     atomic_int refs;
-    fv_hello hello;   /* borrows `policy` */
-    fv_asking asking; /* borrows the other texts */
+    fv_hello hello;          /* borrows `policy` */
+    fv_grant_request asking; /* borrows the other texts */
     char *policy, *request_id, *tenant, *open_token, *pair_token;
     fv_peer_permit permit; /* borrows `pair_token` */
     fv_grpc_answer opened, closed;
@@ -105,7 +105,7 @@ struct fv_grpc_transfer {
 void fv_grpc_unref(fv_grpc_transfer *x);
 
 /* Drops the reference of a transfer, or of the open transport; the last one closes it. Loop thread. */
-void fv_grpc_way_unref(fv_grpc_way *w);
+void fv_grpc_way_unref(fv_grpc_transport *w);
 
 /* Returns a loan: gRPC no longer uses a frame's bytes, or no more frames are posted. user: the transfer. Any thread. */
 void fv_grpc_give_back(void *user);

@@ -36,7 +36,7 @@ static void give_answer(fv_grpc_transfer *x, fv_grpc_answer *a, const fv_reply *
     a->reply.at_s = fv_clock_s();
     a->job = (fv_job){.run = deliver, .owner = x};
     atomic_fetch_add(&x->refs, 1);
-    fv_jobs_follow(x->way->jobs, &a->job);
+    fv_jobs_post_followup(x->way->jobs, &a->job);
 }
 
 /* ---- the end of a transfer -------------------------------------------------------------- */
@@ -57,7 +57,7 @@ static void drop_frames(fv_grpc_transfer *x) {
 static void finish(fv_grpc_transfer *x) {
     drop_frames(x);
     if (x->phase != OVER || !x->is_parted) return;
-    fv_grpc_way *w = x->way;
+    fv_grpc_transport *w = x->way;
     fv_grpc_unref(x);
     fv_grpc_way_unref(w);
 }
@@ -68,13 +68,13 @@ static void stop_clock(fv_grpc_transfer *x) {
     if (x->phase == PUSHING) uv_close((uv_handle_t *)&x->clock, on_clock_closed);
 }
 
-static void become_over(fv_grpc_transfer *x) {
+static void end_phase(fv_grpc_transfer *x) {
     stop_clock(x);
     x->phase = OVER;
 }
 
-static void lose(fv_grpc_transfer *x, const fv_reply *why) {
-    become_over(x);
+static void fail_transfer(fv_grpc_transfer *x, const fv_reply *why) {
+    end_phase(x);
     x->why = *why;
     atomic_store(&x->lost, true);
     if (x->way->pair) fv_peer_route_unwait(x->way->pair, &x->wait);
@@ -133,18 +133,18 @@ static fv_status read_grant(fv_rpc_call *c, grpc_byte_buffer *reply, fv_grant *o
 static void release_grant(fv_grpc_transfer *x);
 static fv_status begin_push(fv_grpc_transfer *x);
 
-static void say_granted(fv_grpc_transfer *x) {
+static void deliver_grant(fv_grpc_transfer *x) {
     fv_reply r = {.grant = x->grant};
     if (x->way->pair) atomic_store(&x->oob.usable, fv_peer_route_joined(x->way->pair));
     give_answer(x, &x->opened, &r);
 }
 
-static void on_pair_known(fv_peer_wait *wait) { say_granted(wait->owner); }
+static void on_pair_known(fv_peer_wait *wait) { deliver_grant(wait->owner); }
 
 /* Delivers the grant, at once or after the peer link has joined or failed. */
 static void answer_grant(fv_grpc_transfer *x) {
     x->wait = (fv_peer_wait){.known = on_pair_known, .owner = x};
-    if (!x->way->pair || fv_peer_route_want(x->way->pair, &x->permit, &x->wait)) say_granted(x);
+    if (!x->way->pair || fv_peer_route_want(x->way->pair, &x->permit, &x->wait)) deliver_grant(x);
 }
 
 static void on_opened(void *user, const fv_rpc_end *end, fv_rpc_call *c, grpc_byte_buffer *reply) {
@@ -165,12 +165,12 @@ static void on_opened(void *user, const fv_rpc_end *end, fv_rpc_call *c, grpc_by
     if (r.status == FV_OK)
         answer_grant(x);
     else
-        lose(x, &r);
+        fail_transfer(x, &r);
 }
 
 void fv_grpc_on_begin(fv_rpc_op *op, bool ok) {
     fv_grpc_transfer *x = op->owner;
-    fv_grpc_way *w = x->way;
+    fv_grpc_transport *w = x->way;
     (void)ok;
     w->live++;
     if (w->pair) (void)fv_peer_route_want(w->pair, &x->permit, NULL);
@@ -199,13 +199,13 @@ void fv_grpc_on_begin(fv_rpc_op *op, bool ok) {
     fv_status st = fv_rpc_unary_with(w->channel, &opt, on_opened, x, &x->call);
     if (st == FV_OK) return;
     fv_reply r = fv_grpc_own_failure(st);
-    lose(x, &r);
+    fail_transfer(x, &r);
 }
 
 /* ---- push ------------------------------------------------------------------------------ */
 
 /* Cancels the call after a failure on this side, which fv_last_error describes. */
-static void break_off(fv_grpc_transfer *x) {
+static void cancel_after_own_failure(fv_grpc_transfer *x) {
     x->broken = fv_grpc_own_failure(FV_EIO);
     fv_rpc_call_cancel(x->call); /* push_end then reports the loss */
 }
@@ -224,7 +224,7 @@ static bool first_is_due(fv_grpc_transfer *x) {
     if (f->oob) {
         fv_oob_frame *b = f->oob;
         f->oob = NULL;
-        if (fv_oob_put(&x->oob, b, &f->message) != FV_OK) break_off(x);
+        if (fv_oob_put(&x->oob, b, &f->message) != FV_OK) cancel_after_own_failure(x);
     }
     return f->message != NULL;
 }
@@ -258,10 +258,10 @@ static void on_oob_message(void *user, grpc_byte_buffer *message, bool in_turn) 
 
 static void on_oob_changed(void *user) { send_frames(user); }
 
-static void on_oob_failed(void *user) { break_off(user); }
+static void on_oob_failed(void *user) { cancel_after_own_failure(user); }
 
 void fv_grpc_init_oob(fv_grpc_transfer *x) {
-    fv_grpc_way *w = x->way;
+    fv_grpc_transport *w = x->way;
     x->oob = (fv_oob_set){.way = w->pair,
                           .bridge = w->bridge,
                           .jobs = w->jobs,
@@ -281,7 +281,7 @@ static fv_status push_reply(fv_rpc_call *c, grpc_byte_buffer *message) {
     return FV_OK;
 }
 
-static fv_reply silence(const fv_grpc_transfer *x) {
+static fv_reply stall_failure(const fv_grpc_transfer *x) {
     return fv_grpc_own_failure(FV_FAIL(FV_EIO,
                                        "decode worker at %s has accepted no data for %.0f s",
                                        x->way->target, x->grant.lease_s));
@@ -293,7 +293,7 @@ static void push_end(fv_rpc_call *c, const fv_rpc_end *end) {
     if (end->status == FV_OK && x->received && x->last_came) {
         fv_reply r = {.grant = x->grant};
         x->committed = true;
-        become_over(x);
+        end_phase(x);
         give_answer(x, &x->closed, &r);
         if (x->end_came && !x->keep)
             release_grant(x);
@@ -303,14 +303,14 @@ static void push_end(fv_rpc_call *c, const fv_rpc_end *end) {
         release_grant(x);
     } else {
         fv_reply r = x->broken.status != FV_OK ? x->broken
-                     : x->stalled              ? silence(x)
+                     : x->stalled              ? stall_failure(x)
                                                : peer_failure(x, c, end);
-        lose(x, &r);
+        fail_transfer(x, &r);
     }
 }
 
 /* Sends a keep-alive. */
-static void say_alive(fv_grpc_transfer *x) {
+static void send_keep_alive(fv_grpc_transfer *x) {
     grpc_byte_buffer *message;
     if (fv_rpc_frame_alive(&x->grant.ticket, &message) == FV_OK) (void)send_message(x, message);
 }
@@ -324,7 +324,7 @@ static void on_tick(uv_timer_t *clock) {
     x->n_still = waits && x->bytes_given - queued == x->bytes_moved ? x->n_still + 1 : 0;
     x->bytes_moved = x->bytes_given - queued;
     if (!waits) {
-        say_alive(x);
+        send_keep_alive(x);
     } else if (x->n_still >= TICKS && !x->stalled) {
         x->stalled = true;
         fv_rpc_call_cancel(x->call); /* push_end then reports the loss */
@@ -352,7 +352,7 @@ static fv_status begin_push(fv_grpc_transfer *x) {
     FV_TRY(fv_rpc_call_open(x->way->channel, &opt, &x->call));
     x->phase = PUSHING;
     start_clock(x);
-    say_alive(x);
+    send_keep_alive(x);
     return FV_OK;
 }
 

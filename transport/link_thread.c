@@ -158,7 +158,7 @@ fv_status fv_link_thread_open(const fv_link_thread_options *opt, fv_link_thread 
         free(l);
         return st;
     }
-    fv_jobs_follow(l->jobs, &l->open);
+    fv_jobs_post_followup(l->jobs, &l->open);
     *out = l;
     return FV_OK;
 }
@@ -169,10 +169,10 @@ void fv_link_thread_begin(fv_link_thread *l, fv_link_thread_move *m) {
     m->line = l;
     m->there = (fv_job){.run = run_move, .owner = m};
     m->back = (fv_rpc_op){.done = on_over, .owner = m};
-    fv_jobs_follow(l->jobs, &m->there);
+    fv_jobs_post_followup(l->jobs, &m->there);
 }
 
 void fv_link_thread_close(fv_link_thread *l) {
     l->closing = true;
-    fv_jobs_follow(l->jobs, &l->close);
+    fv_jobs_post_followup(l->jobs, &l->close);
 }

@@ -44,15 +44,15 @@ fv_status fv_oob_frame_new(fv_oob_set *s, const fv_ticket *ticket, uint64_t seq,
     return FV_OK;
 }
 
-static fv_status bring_home(fv_oob_frame *f) {
+static fv_status copy_to_host(fv_oob_frame *f) {
     f->bytes = malloc(f->buf.bytes);
     if (!f->bytes) return FV_FAIL(FV_ENOMEM, "out of memory for a frame");
     return fv_device_copy(f->buf.device, f->bytes, f->buf.data, f->buf.bytes);
 }
 
-static void run_home(fv_job *job) {
+static void run_copy(fv_job *job) {
     fv_oob_frame *f = job->owner;
-    f->status = bring_home(f);
+    f->status = copy_to_host(f);
     if (f->status != FV_OK) snprintf(f->text, sizeof f->text, "%s", fv_last_error());
     fv_bridge_post(f->bridge, &f->back, true);
 }
@@ -68,7 +68,7 @@ static void run_free(fv_job *job) {
 
 static void post(fv_oob_frame *f, void (*run)(fv_job *)) {
     f->job = (fv_job){.run = run, .owner = f};
-    fv_jobs_follow(f->jobs, &f->job);
+    fv_jobs_post_followup(f->jobs, &f->job);
 }
 
 void fv_oob_frame_free(fv_oob_set *s, fv_oob_frame *f) {
@@ -84,22 +84,22 @@ static void leave_set(fv_oob_frame *f) {
 }
 
 /* Makes the message of a frame that falls back to the stream; it takes the host copy. */
-static fv_status after_all(fv_oob_frame *f, grpc_byte_buffer **out) {
+static fv_status fallback_message(fv_oob_frame *f, grpc_byte_buffer **out) {
     fv_piece bytes = {f->bytes, f->buf.bytes};
     if (f->status != FV_OK) return FV_FAIL(f->status, "%s", f->text);
-    FV_TRY(fv_rpc_frame_after_all(&f->ticket, f->seq, f->in_turn ? 0 : f->turn.pair, bytes, free,
-                                  f->bytes, out));
+    FV_TRY(fv_rpc_frame_fallback(&f->ticket, f->seq, f->in_turn ? 0 : f->turn.pair, bytes, free,
+                                 f->bytes, out));
     f->bytes = NULL;
     return FV_OK;
 }
 
-static void on_home(fv_rpc_op *op, bool ok) {
+static void on_copied(fv_rpc_op *op, bool ok) {
     fv_oob_frame *f = op->owner;
     fv_oob_set *s = f->set;
     grpc_byte_buffer *message = NULL;
     (void)ok;
     if (s) {
-        fv_status st = after_all(f, &message);
+        fv_status st = fallback_message(f, &message);
         leave_set(f);
         if (st == FV_OK)
             s->send(s->user, message, f->in_turn);
@@ -109,10 +109,10 @@ static void on_home(fv_rpc_op *op, bool ok) {
     post(f, run_free);
 }
 
-static void go_home(fv_oob_frame *f) {
+static void fall_back(fv_oob_frame *f) {
     atomic_fetch_add(&f->set->n_fallback, 1);
-    f->back = (fv_rpc_op){.done = on_home, .owner = f};
-    post(f, run_home);
+    f->back = (fv_rpc_op){.done = on_copied, .owner = f};
+    post(f, run_copy);
 }
 
 static void on_over(fv_peer_turn *t, bool taken) {
@@ -120,7 +120,7 @@ static void on_over(fv_peer_turn *t, bool taken) {
     fv_oob_set *s = f->set;
     if (s && !taken) {
         atomic_store(&s->usable, false); /* the rest of this hand-off goes through the host */
-        go_home(f);
+        fall_back(f);
         return;
     }
     if (s) {
@@ -138,7 +138,7 @@ fv_status fv_oob_put(fv_oob_set *s, fv_oob_frame *f, grpc_byte_buffer **message)
     *at = f;
     if (!fv_peer_route_joined(s->way)) {
         f->in_turn = true;
-        go_home(f);
+        fall_back(f);
         return FV_OK;
     }
     f->turn = (fv_peer_turn){

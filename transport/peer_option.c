@@ -5,14 +5,14 @@
 
 #include "common/log.h"
 
-fv_status fv_peer_choose(const fv_options *o, const char *device, const fv_peer_ops *ops,
-                         fv_peer_choice *out) {
+fv_status fv_peer_settings_from(const fv_options *o, const char *device, const fv_peer_ops *ops,
+                                fv_peer_settings *out) {
     const char *name = fv_options_string(o, "transport");
     bool nccl = strcmp(name, "nccl") == 0;
-    fv_peer_choice c = {.wait = nccl,
-                        .most = (int32_t)fv_options_int(o, "pairs"),
-                        .join_s = 1e-3 * (double)fv_options_int(o, "pair-join-ms"),
-                        .late_s = 1e-3 * (double)fv_options_int(o, "pair-ms")};
+    fv_peer_settings c = {.wait = nccl,
+                          .most = (int32_t)fv_options_int(o, "pairs"),
+                          .join_s = 1e-3 * (double)fv_options_int(o, "pair-join-ms"),
+                          .late_s = 1e-3 * (double)fv_options_int(o, "pair-ms")};
     if (!nccl && strcmp(name, "auto") != 0 && strcmp(name, "grpc") != 0)
         return FV_FAIL(FV_EINVAL, "transport '%s': choose auto, grpc or nccl", name);
     if (nccl && !ops)

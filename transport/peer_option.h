@@ -5,16 +5,16 @@
 #include "common/options.h"
 #include "common/peer.h"
 
-typedef struct fv_peer_choice {
+typedef struct fv_peer_settings {
     const fv_peer_ops *ops; /* NULL: only gRPC */
     bool wait;              /* hand-offs wait until a link has joined or failed */
     int32_t most;
     double join_s, late_s;
-} fv_peer_choice;
+} fv_peer_settings;
 
 /* Evaluates the options for a backend called `device` with peer links `ops` (NULL: none).
  * FV_EUNSUPPORTED: nccl is required, and the message says what is missing. */
-fv_status fv_peer_choose(const fv_options *o, const char *device, const fv_peer_ops *ops,
-                         fv_peer_choice *out);
+fv_status fv_peer_settings_from(const fv_options *o, const char *device, const fv_peer_ops *ops,
+                                fv_peer_settings *out);
 
 #endif

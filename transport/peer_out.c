@@ -51,7 +51,7 @@ static double or_else(double x, double otherwise) { return x > 0 ? x : otherwise
 
 /* ---- waiting for a link ----------------------------------------------------------------- */
 
-static void tell_waiting(fv_peer_route *w) {
+static void notify_waiters(fv_peer_route *w) {
     while (w->waits) {
         fv_peer_wait *wait = w->waits;
         w->waits = wait->next;
@@ -71,7 +71,7 @@ bool fv_peer_route_joined(const fv_peer_route *w) { return w->phase == JOINED; }
 
 /* ---- the end of a link ------------------------------------------------------------------ */
 
-static void give_back_turns(fv_peer_route *w) {
+static void fail_turns(fv_peer_route *w) {
     fv_peer_turn *t = w->flying;
     *w->last_flying = w->waiting;
     t = w->flying;
@@ -96,17 +96,17 @@ static void way_free(fv_peer_route *w) {
     if (closed) closed(user);
 }
 
-static void maybe_apart(fv_peer_route *w) {
+static void maybe_ended(fv_peer_route *w) {
     if (w->call || w->line || w->phase == APART) return;
     w->phase = APART;
     w->all->count.n_now--;
-    give_back_turns(w);
-    tell_waiting(w);
+    fail_turns(w);
+    notify_waiters(w);
     if (w->closing) way_free(w);
 }
 
 /* Ends the link; why: the failure, or NULL for a regular end. */
-static void part(fv_peer_route *w, const char *why) {
+static void end_link(fv_peer_route *w, const char *why) {
     if (w->phase == APART || w->phase == PARTING) return;
     w->phase = PARTING;
     w->retry_at_s = 0;
@@ -120,13 +120,13 @@ static void part(fv_peer_route *w, const char *why) {
     }
     if (w->call) fv_rpc_call_cancel(w->call);
     if (w->line) fv_link_thread_close(w->line);
-    tell_waiting(w);
-    maybe_apart(w);
+    notify_waiters(w);
+    maybe_ended(w);
 }
 
 /* ---- turns ----------------------------------------------------------------------------- */
 
-static fv_status say(fv_peer_route *w, word_message *m) {
+static fv_status send_request(fv_peer_route *w, word_message *m) {
     return w->call ? fv_rpc_call_send(w->call, &m->base) : FV_ECANCELLED;
 }
 
@@ -134,7 +134,7 @@ static fv_status announce(fv_peer_route *w, uint64_t bytes) {
     word_message m = FOVEA__HANDOFF__V1__PAIR_REQUEST__INIT;
     m.request_case = FOVEA__HANDOFF__V1__PAIR_REQUEST__REQUEST_BYTES;
     m.bytes = bytes;
-    return say(w, &m);
+    return send_request(w, &m);
 }
 
 /* Sends waiting turns while the other side has free slots. */
@@ -157,7 +157,7 @@ static void send_turns(fv_peer_route *w) {
         t->sent_s = fv_clock_s();
         fv_link_thread_begin(w->line, &t->move);
     }
-    if (st != FV_OK) part(w, "the Pair call is closed");
+    if (st != FV_OK) end_link(w, "the Pair call is closed");
 }
 
 /* Ends a turn if the other side has taken it and this side has sent all of it. */
@@ -200,7 +200,7 @@ void fv_peer_route_forget(fv_peer_route *w, fv_peer_turn *t) {
     }
     m.request_case = FOVEA__HANDOFF__V1__PAIR_REQUEST__REQUEST_FORGET;
     m.forget = t->number;
-    if (w->phase == JOINED && say(w, &m) != FV_OK) part(w, "the Pair call is closed");
+    if (w->phase == JOINED && send_request(w, &m) != FV_OK) end_link(w, "the Pair call is closed");
 }
 
 /* ---- joining --------------------------------------------------------------------------- */
@@ -211,7 +211,7 @@ static void maybe_joined(fv_peer_route *w) {
     w->used_s = fv_clock_s();
     FV_LOG(INFO, WIRE, "event=pair-joined kind=%s peer=%s seconds=%.3f", w->all->opt.ops->name,
            w->target, w->used_s - w->began_s);
-    tell_waiting(w);
+    notify_waiters(w);
 }
 
 static void on_line_joined(void *user) {
@@ -220,12 +220,12 @@ static void on_line_joined(void *user) {
     maybe_joined(w);
 }
 
-static void on_line_failed(void *user, const char *text) { part(user, text); }
+static void on_line_failed(void *user, const char *text) { end_link(user, text); }
 
 static void on_line_closed(void *user) {
     fv_peer_route *w = user;
     w->line = NULL;
-    maybe_apart(w);
+    maybe_ended(w);
 }
 
 static fv_status take_taken(fv_peer_route *w, uint64_t number) {
@@ -271,9 +271,9 @@ static void on_end(fv_rpc_call *c, const fv_rpc_end *end) {
     if (refused)
         FV_LOG(INFO, WIRE, "event=pair-refused peer=%s reason=\"%s\"", w->target, end->text);
     bool peace = refused || end->status == FV_OK;
-    part(w, peace ? NULL : end->text);
+    end_link(w, peace ? NULL : end->text);
     if (refused) w->retry_at_s = fv_clock_s() + (end->status == FV_EBUSY ? 1 : RETRY_MOST);
-    maybe_apart(w);
+    maybe_ended(w);
 }
 
 static fv_status begin_call(fv_peer_route *w, const fv_peer_permit *permit,
@@ -317,25 +317,25 @@ static fv_status begin(fv_peer_route *w, fv_peer_permit *permit) {
     w->began_s = fv_clock_s();
     permit->used = true;
     fv_status st = begin_call(w, permit, line.id);
-    if (st != FV_OK) part(w, fv_last_error());
+    if (st != FV_OK) end_link(w, fv_last_error());
     return FV_OK;
 }
 
 static bool idle(const fv_peer_route *w) { return w->phase == JOINED && !w->waiting && !w->flying; }
 
 /* Ends the link that was idle for longest if all slots are taken; true: a slot is free now. */
-static bool make_place(fv_peers *p) {
+static bool evict_idle_link(fv_peers *p) {
     fv_peer_route *oldest = NULL;
     if (p->count.n_now < (uint32_t)p->opt.most) return true;
     for (fv_peer_route *w = p->ways; w; w = w->next)
         if (idle(w) && (!oldest || w->used_s < oldest->used_s)) oldest = w;
-    if (oldest) part(oldest, NULL);
+    if (oldest) end_link(oldest, NULL);
     return p->count.n_now < (uint32_t)p->opt.most;
 }
 
 bool fv_peer_route_want(fv_peer_route *w, fv_peer_permit *permit, fv_peer_wait *wait) {
-    if (w->phase == APART && !permit->used && fv_clock_s() >= w->retry_at_s && make_place(w->all) &&
-        begin(w, permit) != FV_OK) {
+    if (w->phase == APART && !permit->used && fv_clock_s() >= w->retry_at_s &&
+        evict_idle_link(w->all) && begin(w, permit) != FV_OK) {
         FV_LOG(WARN, WIRE, "event=pair-failed peer=%s reason=\"%s\"", w->target, fv_last_error());
         w->retry_at_s = fv_clock_s() + RETRY_MOST;
     }
@@ -347,14 +347,14 @@ bool fv_peer_route_want(fv_peer_route *w, fv_peer_permit *permit, fv_peer_wait *
 
 /* ---- the clock ------------------------------------------------------------------------- */
 
-static void look_at(fv_peer_route *w, double now) {
+static void check_deadlines(fv_peer_route *w, double now) {
     const fv_peers_options *o = &w->all->opt;
     if (w->phase == JOINING && now - w->began_s > o->join_s)
-        part(w, "joining timed out");
+        end_link(w, "joining timed out");
     else if (w->phase == JOINED && w->flying && now - w->flying->sent_s > o->late_s)
-        part(w, "what was sent was not taken in time");
+        end_link(w, "what was sent was not taken in time");
     else if (idle(w) && now - w->used_s > o->idle_s)
-        part(w, NULL);
+        end_link(w, NULL);
 }
 
 static void on_clock(uv_timer_t *clock) {
@@ -362,7 +362,7 @@ static void on_clock(uv_timer_t *clock) {
     double now = fv_clock_s();
     for (fv_peer_route *w = p->ways, *next; w; w = next) {
         next = w->next; /* look_at may free a closed route */
-        look_at(w, now);
+        check_deadlines(w, now);
     }
 }
 
@@ -436,5 +436,5 @@ void fv_peer_route_close(fv_peer_route *w, void (*closed)(void *user), void *use
     if (w->phase == APART)
         way_free(w);
     else
-        part(w, NULL);
+        end_link(w, NULL);
 }

@@ -9,8 +9,7 @@ enum { FRAMES = 8 };
 
 fv_status fv_video_as_images(int32_t frames, double rate, fv_video_options *out) {
     if (frames > 0 && rate > 0)
-        return FV_FAIL(FV_EINVAL,
-                       "a number of frames and frames per second are given: one decides");
+        return FV_FAIL(FV_EINVAL, "give either a number of frames or frames per second, not both");
     fv_video_options o = {.sampling = {.placement = FV_VIDEO_MIDDLE,
                                        .multiple = 1,
                                        .frames = rate > 0     ? 0

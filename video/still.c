@@ -26,7 +26,7 @@ fv_status fv_still_decode(const void *bytes, size_t n, fv_image_kind kind,
         .limits = limits_of_still(lim), .is_still = true, .still = kind};
     fv_video v;
     int fd;
-    FV_TRY(fv_video_hold(bytes, n, &fd));
+    FV_TRY(fv_video_memfd(bytes, n, &fd));
     fv_status st = fv_helper_run(fd, helper, &request, &v);
     close(fd);
     FV_TRY(st);

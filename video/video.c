@@ -46,7 +46,7 @@ fv_status fv_video_decode_file(const char *path, const fv_video_options *opt, fv
     return st == FV_OK ? st : fv_fail_prefix(st, "%s", path);
 }
 
-fv_status fv_video_hold(const void *bytes, size_t n, int *out) {
+fv_status fv_video_memfd(const void *bytes, size_t n, int *out) {
     int fd = memfd_create("video", MFD_CLOEXEC);
     if (fd < 0) return FV_FAIL(FV_EIO, "cannot hold a file: %s", strerror(errno));
     for (size_t at = 0; at < n;) {
@@ -67,7 +67,7 @@ fv_status fv_video_hold(const void *bytes, size_t n, int *out) {
 fv_status fv_video_decode_bytes(const void *bytes, size_t n, const fv_video_options *opt,
                                 fv_video *out) {
     int fd;
-    FV_TRY(fv_video_hold(bytes, n, &fd));
+    FV_TRY(fv_video_memfd(bytes, n, &fd));
     fv_status st = fv_video_decode(fd, opt, out);
     close(fd);
     return st;

@@ -57,7 +57,7 @@ fv_status fv_video_decode_bytes(const void *bytes, size_t n, const fv_video_opti
                                 fv_video *out);
 
 /* Makes a file in memory with these bytes, for fv_video_decode. Gives *fd (close it). */
-fv_status fv_video_hold(const void *bytes, size_t n, int *fd);
+fv_status fv_video_memfd(const void *bytes, size_t n, int *fd);
 
 void fv_video_free(fv_video *v);
 

@@ -97,7 +97,7 @@ double bench_seconds(bench_work *work, void *arg, int32_t calls) {
 
 /* ---- rows ------------------------------------------------------------------------------ */
 
-static void say_aim(bool reached, int32_t aim) {
+static void print_aim(bool reached, int32_t aim) {
     rig.n_aim++;
     rig.n_reached += reached;
     printf("  aim %d %%: %s", aim, rig.small ? "means nothing" : reached ? "reached" : "missed");
@@ -107,7 +107,7 @@ void bench_more(const char *name, double s, double without, int32_t aim) {
     double percent = 100 * (s / without - 1);
     printf("%-46s %10.1f us %10.1f us without: %.1f %% more", name, s * 1e6, without * 1e6,
            percent);
-    say_aim(percent <= aim, aim);
+    print_aim(percent <= aim, aim);
     printf("\n");
     fflush(stdout);
 }
@@ -120,7 +120,7 @@ void bench_row(const char *key, const char *name, double s, double bytes, double
     printf("%-46s %10.1f us %8.1f GB/s %8.2f TFLOP/s %6.1f %% of %-9s", name, s * 1e6,
            bytes / s * 1e-9, flop / s * 1e-12, percent,
            by_flop > by_bytes ? "products" : "bandwidth");
-    if (aim != NO_AIM) say_aim(percent >= aim, aim);
+    if (aim != NO_AIM) print_aim(percent >= aim, aim);
     printf("\n");
     fflush(stdout);
     if (rig.numbers) fprintf(rig.numbers, "%s %.9g\n", key, s);

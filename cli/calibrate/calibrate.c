@@ -49,7 +49,7 @@ static fv_status ask_item(const fv_calibrate *c, const fv_policy *policy, const 
                           fv_image *image, const fv_ask_hooks *hooks) {
     int32_t side = fv_eval_session_side(fv_local_config(c->local));
     for (int32_t i = 0; i < item->n_image; i++)
-        FV_TRY(fv_eval_session_paint(&item->scene[i], side, &image[i]));
+        FV_TRY(fv_eval_session_render(&item->scene[i], side, &image[i]));
     fv_report report = {0};
     fv_ask ask = {.n_image = item->n_image,
                   .images = image,
@@ -74,8 +74,8 @@ static fv_status look_at_item(const fv_calibrate *c, const fv_policy *policy, in
     return st;
 }
 
-fv_status fv_calibrate_look(const fv_calibrate *c, const char *policy, const fv_ask_hooks *hooks,
-                            const char *what) {
+fv_status fv_calibrate_run_items(const fv_calibrate *c, const char *policy,
+                                 const fv_ask_hooks *hooks, const char *what) {
     fv_policy parsed;
     fv_progress progress;
     fv_status st = FV_OK;
@@ -103,7 +103,7 @@ static fv_status look_at_attention(const fv_calibrate *look, calibration *c) {
     c->visual = fv_options_flag(look->options, "visual");
     c->s = calloc((size_t)c->n_layer * (size_t)c->n_layer, sizeof *c->s);
     if (!c->s) return FV_FAIL(FV_ENOMEM, "out of memory for %d layers", c->n_layer);
-    FV_TRY(fv_calibrate_look(look, "", &hooks, "attention"));
+    FV_TRY(fv_calibrate_run_items(look, "", &hooks, "attention"));
     for (size_t i = 0; i < (size_t)c->n_layer * (size_t)c->n_layer; i++) c->s[i] /= c->n_item;
     return FV_OK;
 }
@@ -122,8 +122,8 @@ static fv_status choose_epsilon(const calibration *c, const fv_options *o, doubl
     FV_TRY(fv_policy_parse("lazy=gla,map=training_free", &policy));
     FV_TRY(fv_plan_make(&policy, &shape, &plan));
     for (int32_t l = 0; l < c->n_layer; l++) n += plan.share.source_layer[l] != l;
-    *epsilon = fv_alike_epsilon(c->s, c->n_layer, wanted < 0 ? n : wanted,
-                                (int32_t)fv_options_int(o, "cap"));
+    *epsilon = fv_similar_epsilon(c->s, c->n_layer, wanted < 0 ? n : wanted,
+                                  (int32_t)fv_options_int(o, "cap"));
     return FV_OK;
 }
 
@@ -161,7 +161,7 @@ static fv_status write_found(const fv_calibrate *look, const calibration *c) {
     int32_t source_layer[FV_PLAN_MAX_LAYERS];
     double epsilon;
     FV_TRY(choose_epsilon(c, o, &epsilon));
-    fv_alike_blocks(c->s, c->n_layer, epsilon, (int32_t)fv_options_int(o, "cap"), source_layer);
+    fv_similar_blocks(c->s, c->n_layer, epsilon, (int32_t)fv_options_int(o, "cap"), source_layer);
     FV_TRY(fv_calibrate_write(look, "lazy", to_json(c, o, epsilon, source_layer)));
     print_found(c, epsilon, source_layer);
     return FV_OK;

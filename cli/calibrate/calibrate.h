@@ -16,8 +16,8 @@ typedef struct fv_calibrate {
 } fv_calibrate;
 
 /* Runs every item for one token under a policy, with hooks; `what` labels the progress bar. */
-fv_status fv_calibrate_look(const fv_calibrate *c, const char *policy, const fv_ask_hooks *hooks,
-                            const char *what);
+fv_status fv_calibrate_run_items(const fv_calibrate *c, const char *policy,
+                                 const fv_ask_hooks *hooks, const char *what);
 
 /* Writes results into calibration.json as its object `name`, and releases `found`; NULL: out of
  * memory. */

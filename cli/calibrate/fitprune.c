@@ -72,7 +72,7 @@ static fv_status look(const fv_calibrate *c, seen *s) {
     FV_TRY(FV_ARENA_NEW(&s->arena, c->n_item, s->prompt));
     FV_TRY(FV_ARENA_NEW(&s->arena, c->n_item, s->x));
     FV_TRY(FV_ARENA_NEW(&s->arena, c->n_item, s->y));
-    return fv_calibrate_look(c, "", &hooks, "peaks");
+    return fv_calibrate_run_items(c, "", &hooks, "peaks");
 }
 
 fv_status fv_calibrate_fitprune(const fv_calibrate *c) {

@@ -128,7 +128,7 @@ static fv_status look_weighing(const fv_calibrate *c, const fv_ask_hooks *hooks,
     fv_calibrate look = *c;
     look.answer_tokens = ANSWER_TOKENS;
     FV_TRY(fv_calibrate_reads_open(c->local, &r));
-    fv_status st = fv_calibrate_look(&look, "", hooks, what);
+    fv_status st = fv_calibrate_run_items(&look, "", hooks, what);
     if (st == FV_OK) st = weigh(c, r, fit);
     fv_calibrate_reads_close(r);
     return st;
@@ -145,7 +145,7 @@ static fv_status measure(const fv_calibrate *c, const fv_latent_info *info, seen
         if (i == 0 && weighted)
             FV_TRY(look_weighing(c, &hooks, what[i], s->fit));
         else
-            FV_TRY(fv_calibrate_look(c, "", &hooks, what[i]));
+            FV_TRY(fv_calibrate_run_items(c, "", &hooks, what[i]));
         FV_TRY(fv_latent_fit_end_pass(s->fit));
     }
     FV_TRY(fv_latent_save(fv_options_string(c->options, "checkpoint"), info,

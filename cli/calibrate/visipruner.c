@@ -32,7 +32,7 @@ static fv_status open_seen(const fv_calibrate *c, seen *s) {
     FV_TRY(FV_ARENA_NEW(&s->arena, n, s->least));
     FV_TRY(FV_ARENA_NEW(&s->arena, n, s->l2));
     FV_TRY(FV_ARENA_NEW(&s->arena, n, s->rows));
-    for (size_t i = 0; i < n; i++) s->least[i] = FV_NOT_LOOKED;
+    for (size_t i = 0; i < n; i++) s->least[i] = FV_NOT_MEASURED;
     return FV_OK;
 }
 
@@ -70,7 +70,7 @@ static fv_status has_layers(const fv_calibrate *c, bool *out) {
 static fv_status look(const fv_calibrate *c, const char *policy, const char *what, seen *s) {
     fv_ask_hooks hooks = {.user = s, .prompt = on_prompt, .ablation = on_ablation};
     FV_TRY(open_seen(c, s));
-    return fv_calibrate_look(c, policy, &hooks, what);
+    return fv_calibrate_run_items(c, policy, &hooks, what);
 }
 
 /* ---- the filter -------------------------------------------------------------------------- */
@@ -96,7 +96,7 @@ static fv_status choose_l2(seen *s, found *f) {
         n += (size_t)s->rows[at(s, i, l)];
         items++;
     }
-    FV_TRY(fv_kept_map_l2(all, n, KEEP, &f->l2));
+    FV_TRY(fv_kept_l2(all, n, KEEP, &f->l2));
     f->rows = (double)n / (double)items;
     return FV_OK;
 }
@@ -115,7 +115,7 @@ static void after_filter(const seen *first, seen *s, found *f) {
     int32_t items = 0, kept = 0;
     for (int32_t i = 0; i < s->n_item; i++) {
         int32_t l = fv_filter_layer(first->least + at(s, i, 0), s->n_layer, f->cos);
-        for (int32_t k = 0; k < s->n_layer && k <= l; k++) s->least[at(s, i, k)] = FV_NOT_LOOKED;
+        for (int32_t k = 0; k < s->n_layer && k <= l; k++) s->least[at(s, i, k)] = FV_NOT_MEASURED;
         if (l == s->n_layer) continue;
         int32_t stay = 0;
         for (int32_t j = 0; j < first->rows[at(s, i, l)]; j++)

@@ -33,7 +33,7 @@ static fv_status look(const fv_calibrate *c, const char *policy, const char *wha
     fv_ask_hooks hooks = {.user = s, .logits = on_logits};
     s->item = 0;
     s->sum = 0;
-    return fv_calibrate_look(c, policy, &hooks, what);
+    return fv_calibrate_run_items(c, policy, &hooks, what);
 }
 
 /* kl[k] of the layers tried, the first of them, and the layer found; n_layer: none found. */

@@ -134,7 +134,7 @@ static fv_status check_output(const eval *e) {
     return fv_output_check(e->page_path);
 }
 
-static fv_status read_ways(eval *e) {
+static fv_status read_modes(eval *e) {
     const char *dialogs = fv_options_string(e->o, "dialogs");
     const char *first = fv_options_string(e->o, "first");
     bool fleet = fv_options_string(e->o, "to") != NULL;
@@ -159,7 +159,7 @@ static fv_status read_options(eval *e) {
         return FV_FAIL(FV_EINVAL, "'%s' is not an option", rest[0]);
     FV_TRY(fv_log_configure(fv_options_string(o, "log")));
     FV_TRY(read_policies(e));
-    FV_TRY(read_ways(e));
+    FV_TRY(read_modes(e));
     FV_TRY(read_suite(e));
     FV_TRY(read_spectra(o, &e->head.suite));
     FV_TRY(read_follow(o));
@@ -172,7 +172,7 @@ static fv_status read_options(eval *e) {
 
 /* ---- the examined model ------------------------------------------------------------------- */
 
-static fv_status know(eval *e, const fv_model_config *cfg, const char *fingerprint) {
+static fv_status set_model(eval *e, const fv_model_config *cfg, const char *fingerprint) {
     if (!cfg->has_vision)
         return FV_FAIL(FV_EINVAL, "%s has no vision tower, and the questions are about images",
                        fv_options_string(e->o, "checkpoint"));
@@ -193,16 +193,16 @@ static fv_status open_local(eval *e) {
     e->head.compute = fv_compute_name(fv_local_compute(e->local));
     FV_TRY(fv_calibration_digest(fv_options_string(e->o, "checkpoint"), e->measured));
     e->head.measured = e->measured;
-    return know(e, fv_local_config(e->local), fv_local_fingerprint(e->local));
+    return set_model(e, fv_local_config(e->local), fv_local_fingerprint(e->local));
 }
 
 /* Checks that the fleet's checkpoint is the local one. */
-static fv_status know_fleet(eval *e, const char *dir, const fv_remote_model *model) {
+static fv_status check_fleet_model(eval *e, const char *dir, const fv_remote_model *model) {
     fv_checkpoint *ck;
     char fingerprint[17];
     FV_TRY(fv_checkpoint_open(dir, &ck));
     fv_checkpoint_fingerprint(ck, fingerprint);
-    fv_status st = know(e, fv_checkpoint_config(ck), model->fingerprint);
+    fv_status st = set_model(e, fv_checkpoint_config(ck), model->fingerprint);
     fv_checkpoint_close(ck);
     /* a suffix "+int8.2": the fleet has quantized its weights */
     if (st == FV_OK && strncmp(model->fingerprint, fingerprint, strlen(fingerprint)) != 0)
@@ -222,7 +222,7 @@ static fv_status open_remote(eval *e) {
     FV_TRY(fv_remote_get_model(e->remote, &model));
     snprintf(e->fingerprint, sizeof e->fingerprint, "%s", model.fingerprint);
     e->head.checkpoint = e->fingerprint;
-    if (dir) FV_TRY(know_fleet(e, dir, &model));
+    if (dir) FV_TRY(check_fleet_model(e, dir, &model));
     if (e->kept)
         e->eval_run.keep_ms = (int32_t)(model.keep_ms_max < KEEP_MS ? model.keep_ms_max : KEEP_MS);
     e->head.by = "fleet";
@@ -230,7 +230,7 @@ static fv_status open_remote(eval *e) {
     return FV_OK;
 }
 
-static fv_status open_party(eval *e) {
+static fv_status open_model(eval *e) {
     e->eval_run.at_once = (int32_t)fv_options_int(e->o, "concurrency");
     return fv_options_string(e->o, "to") ? open_remote(e) : open_local(e);
 }
@@ -250,7 +250,7 @@ static fv_status open_results_log(eval *e) {
     return FV_OK;
 }
 
-static fv_status sit(eval *e) {
+static fv_status run_evaluation(eval *e) {
     e->eval_run.results_log = &e->results_log;
     e->eval_run.policy = e->policy;
     return e->local ? fv_eval_run_local(&e->eval_run, e->local)
@@ -267,7 +267,7 @@ static fv_status write_results(const eval *e, const fv_results *r) {
     return st;
 }
 
-static fv_status tell(const eval *e) {
+static fv_status write_output(const eval *e) {
     fv_results r;
     FV_TRY(fv_results_make(&e->results_log, &r));
     fv_status st = write_results(e, &r);
@@ -298,13 +298,13 @@ static fv_status follow(const eval *e) {
 
 static fv_status evaluate(eval *e) {
     FV_TRY(read_options(e));
-    FV_TRY(open_party(e));
+    FV_TRY(open_model(e));
     if (fv_options_int(e->o, "follow") > 0) return follow(e);
     FV_TRY(open_results_log(e));
-    FV_TRY(sit(e));
+    FV_TRY(run_evaluation(e));
     int32_t n = (int32_t)fv_options_int(e->o, "spectra");
     if (n > 0) FV_TRY(fv_eval_spectra(e->local, &e->head.suite, e->eval_run.side, n, &e->spectra));
-    return tell(e);
+    return write_output(e);
 }
 
 static int run(const fv_options *o) {

@@ -44,7 +44,7 @@ static fv_status ask(slot *p) {
         ask.n_turn = 1;
         ask.turns = &s->chat[s->n_chat - 1];
     }
-    fv_ask_hooks hooks = {.user = s, .text = fv_eval_session_hear};
+    fv_ask_hooks hooks = {.user = s, .text = fv_eval_session_add_text};
     return fv_local_begin(p->runner->local, &ask, &hooks, on_over, p);
 }
 

@@ -102,7 +102,7 @@ static fv_status ask(slot *p) {
 
 static fv_status on_tokens(void *user, const Fovea__Inference__V1__Tokens *t) {
     slot *p = user;
-    return t->text[0] ? fv_eval_session_hear(&p->session, t->text, strlen(t->text)) : FV_OK;
+    return t->text[0] ? fv_eval_session_add_text(&p->session, t->text, strlen(t->text)) : FV_OK;
 }
 
 static fv_status on_finished(void *user, const finished_message *f) {

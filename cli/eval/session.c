@@ -17,7 +17,7 @@ static void ask_turn(fv_eval_session *s) {
         (fv_chat_turn){.role = "user", .text = question, .n_image = s->turn == 0 ? s->n_image : 0};
 }
 
-fv_status fv_eval_session_paint(const fv_scene *scene, int32_t side, fv_image *out) {
+fv_status fv_eval_session_render(const fv_scene *scene, int32_t side, fv_image *out) {
     fv_image image = {malloc((size_t)side * (size_t)side * 3), side, side};
     if (!image.rgb) return FV_FAIL(FV_ENOMEM, "out of memory for an image");
     fv_status st = fv_render(scene, side, image.rgb);
@@ -46,7 +46,7 @@ static fv_status take_scenes(const fv_suite *suite, int32_t side, int32_t item,
     s->n_image = s->item.n_image;
     s->n_turn = s->item.n_turn;
     for (int32_t i = 0; i < s->n_image; i++)
-        FV_TRY(fv_eval_session_paint(&s->item.scene[i], side, &s->image[i]));
+        FV_TRY(fv_eval_session_render(&s->item.scene[i], side, &s->image[i]));
     return FV_OK;
 }
 
@@ -111,7 +111,7 @@ fv_status fv_eval_session_failed(const fv_eval_session *s, fv_status st) {
     return st == FV_OK || !s->own ? st : fv_fail_prefix(st, "--data line %d", s->own->line);
 }
 
-fv_status fv_eval_session_hear(void *session, const char *text, size_t n) {
+fv_status fv_eval_session_add_text(void *session, const char *text, size_t n) {
     fv_eval_session *s = session;
     if (!s->hears) s->hears = open_memstream(&s->heard, &s->n_heard);
     bool good = s->hears != NULL;

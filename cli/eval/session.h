@@ -47,13 +47,13 @@ fv_status fv_eval_session_failed(const fv_eval_session *s, fv_status st);
 fv_status fv_eval_session_scenes(const char *kind, bool *rich);
 
 /* Renders a scene to an image `side` pixels wide and high (fv_image_free it). */
-fv_status fv_eval_session_paint(const fv_scene *scene, int32_t side, fv_image *out);
+fv_status fv_eval_session_render(const fv_scene *scene, int32_t side, fv_image *out);
 
 /* Side of images that suits a checkpoint's tower. */
 int32_t fv_eval_session_side(const fv_model_config *cfg);
 
 /* Adds text of the answer as it arrives, without U+0000, as a fleet sends it. */
-fv_status fv_eval_session_hear(void *session, const char *text, size_t n);
+fv_status fv_eval_session_add_text(void *session, const char *text, size_t n);
 /* Discards the partial answer before the question is sent again. */
 void fv_eval_session_again(fv_eval_session *s);
 

@@ -36,7 +36,7 @@ static void append(fv_conversations *t, fv_conversation *x) {
     x->next = NULL;
 }
 
-static void take_out(fv_conversations *t, fv_conversation *x) {
+static void detach(fv_conversations *t, fv_conversation *x) {
     fv_conversation **at = &t->first;
     while (*at != x) at = &(*at)->next;
     *at = x->next;
@@ -49,9 +49,9 @@ static void set_in_use(fv_conversations *t, fv_conversation *x, bool in_use) {
     t->bytes = in_use ? t->bytes - x->bytes : t->bytes + x->bytes;
 }
 
-static void let_go(fv_conversations *t, fv_conversation *x) {
+static void drop(fv_conversations *t, fv_conversation *x) {
     if (!x->in_use) set_in_use(t, x, true);
-    take_out(t, x);
+    detach(t, x);
     fv_kv_close(x->kv);
     free(x->ids);
     free(x->policy);
@@ -78,7 +78,7 @@ static size_t bytes_of(const fv_conversations *t, const char *owner) {
 
 void fv_conversations_close(fv_conversations *t) {
     if (!t) return;
-    for (fv_conversation *x; (x = oldest(t, NULL)) != NULL;) let_go(t, x);
+    for (fv_conversation *x; (x = oldest(t, NULL)) != NULL;) drop(t, x);
     free(t);
 }
 
@@ -93,7 +93,7 @@ fv_status fv_conversations_begin(fv_conversations *t, fv_conversation **out) {
     return FV_OK;
 }
 
-void fv_conversations_end(fv_conversations *t, fv_conversation *x) { let_go(t, x); }
+void fv_conversations_end(fv_conversations *t, fv_conversation *x) { drop(t, x); }
 
 static fv_conversation *find(const fv_conversations *t, const uint8_t id[16]) {
     fv_conversation *x = t->first;
@@ -120,7 +120,7 @@ void fv_conversations_pause(fv_conversations *t, fv_conversation *x) {
     fv_kv_release_unused(x->kv, 0); /* reserved for the answer */
     set_in_use(t, x, false);
     if (x->forgotten)
-        let_go(t, x);
+        drop(t, x);
     else
         fv_conversations_expire(t);
 }
@@ -136,16 +136,16 @@ static bool note_ids(fv_conversation *x, const int32_t *ids, int32_t n) {
     return true;
 }
 
-static bool name(fv_conversation *x) {
+static bool make_id(fv_conversation *x) {
     x->named = getrandom(x->id, sizeof x->id, 0) == sizeof x->id;
     return x->named;
 }
 
 /* Drops this owner's (NULL: all) oldest kept conversations until `bytes` fit. False: they never do. */
-static bool make_place(fv_conversations *t, const char *owner, size_t max, size_t bytes) {
+static bool make_room(fv_conversations *t, const char *owner, size_t max, size_t bytes) {
     if (max == 0) return true;
     if (bytes > max) return false;
-    while (bytes_of(t, owner) > max - bytes) let_go(t, oldest(t, owner));
+    while (bytes_of(t, owner) > max - bytes) drop(t, oldest(t, owner));
     return true;
 }
 
@@ -154,15 +154,15 @@ double fv_conversations_keep(fv_conversations *t, fv_conversation *x, const int3
     double keep_s = fmin(asked_s, t->opt.keep_s_max);
     fv_kv_release_unused(x->kv, 0);
     x->bytes = fv_kv_bytes_held(x->kv);
-    if (keep_s <= 0 || !note_ids(x, ids, n) || !name(x) ||
-        !make_place(t, fv_kv_owner(x->kv), owner_bytes, x->bytes) ||
-        !make_place(t, NULL, t->opt.bytes_max, x->bytes)) {
-        let_go(t, x);
+    if (keep_s <= 0 || !note_ids(x, ids, n) || !make_id(x) ||
+        !make_room(t, fv_kv_owner(x->kv), owner_bytes, x->bytes) ||
+        !make_room(t, NULL, t->opt.bytes_max, x->bytes)) {
+        drop(t, x);
         return 0;
     }
     x->forgotten = false; /* the request named the old id */
     x->until_s = now_s(t) + keep_s;
-    take_out(t, x);
+    detach(t, x);
     append(t, x);
     set_in_use(t, x, false);
     return keep_s;
@@ -172,15 +172,15 @@ void fv_conversations_forget(fv_conversations *t, const uint8_t id[16]) {
     fv_conversation *x = find(t, id);
     if (!x) return;
     x->forgotten = true;
-    if (!x->in_use) let_go(t, x);
+    if (!x->in_use) drop(t, x);
 }
 
-void fv_conversations_refuse(fv_conversations *t) {
+void fv_conversations_stop(fv_conversations *t) {
     t->opt.keep_s_max = 0;
     for (fv_conversation *x = t->first, *next; x; x = next) {
         next = x->next;
         x->forgotten = true;
-        if (!x->in_use) let_go(t, x);
+        if (!x->in_use) drop(t, x);
     }
 }
 
@@ -190,7 +190,7 @@ int32_t fv_conversations_expire(fv_conversations *t) {
     for (fv_conversation *x = t->first, *next; x; x = next) {
         next = x->next;
         if (x->in_use || x->until_s > now) continue;
-        let_go(t, x);
+        drop(t, x);
         n++;
     }
     return n;

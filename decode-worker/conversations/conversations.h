@@ -75,7 +75,7 @@ void fv_conversations_end(fv_conversations *t, fv_conversation *x); /* drops one
 void fv_conversations_forget(fv_conversations *t, const uint8_t id[16]);
 
 /* Drops all kept conversations and keeps none from now on: the worker is about to leave. */
-void fv_conversations_refuse(fv_conversations *t);
+void fv_conversations_stop(fv_conversations *t);
 
 /* Drops kept conversations whose lease is over; returns how many. */
 int32_t fv_conversations_expire(fv_conversations *t);

@@ -70,7 +70,7 @@ static int32_t next_due(const fv_text_keys *keys, fv_kv *kv, int32_t l) {
 /* ---- rows ---------------------------------------------------------------------------------- */
 
 /* Lays out the rows: old anchor blocks stay, and uncompressed rows continue from the last of them. */
-static fv_status lay_rows(const block *b, fv_arena *scratch, fv_kv_packed_form *form) {
+static fv_status lay_out_rows(const block *b, fv_arena *scratch, fv_kv_packed_form *form) {
     const int32_t *wait = fv_kv_positions(b->kv, b->source_layer, 0, FV_SEG_TEXT);
     bool anchored = b->old ? b->old->anchor != NULL : b->keys->block > 0;
     int32_t size = anchored ? b->keys->block : 0, *pos, *first, *anchor;
@@ -185,7 +185,7 @@ static fv_status make(const block *b, fv_matrices *in, const fv_rope *rope, made
     fv_arena *scratch = in->scratch;
     fv_factor_part what = {.layer = b->source_layer, .segment = FV_SEG_TEXT};
     fv_tensor m;
-    FV_TRY(lay_rows(b, scratch, &x->form));
+    FV_TRY(lay_out_rows(b, scratch, &x->form));
     for (int k = 0; k < 2; k++)
         x->form.part[k] =
             fv_text_keys_shape(b->keys, (fv_packed_kind)k, b->n, s->n_kv, s->d_head, s->dtype);
@@ -214,7 +214,7 @@ static bool is_smaller(const block *b, const made *x, uint64_t *saved) {
 
 /* Whether the pool has room: the new parts are smaller, but their tables longer. If they are larger
  * together and the pool has no room for the difference, rows stay as they are. */
-static bool fits(const block *b, const made *x, uint64_t saved) {
+static bool reserve_difference(const block *b, const made *x, uint64_t saved) {
     uint64_t need = 0;
     for (int32_t l = b->source_layer; l >= 0; l = next_layer(b, l)) {
         const fv_kv_packed *p = fv_kv_packed_of(b->kv, l, FV_SEG_TEXT);
@@ -226,7 +226,7 @@ static bool fits(const block *b, const made *x, uint64_t saved) {
 
 /* Frees all old blocks before the new ones are allocated: only together do they free enough
  * memory. */
-static fv_status put(const block *b, fv_backend *be, const made *x) {
+static fv_status replace_blocks(const block *b, fv_backend *be, const made *x) {
     fv_device *dev = be->device;
     for (int32_t l = b->source_layer; l >= 0; l = next_layer(b, l))
         FV_TRY(fv_kv_clear_text(b->kv, l));
@@ -274,12 +274,12 @@ static fv_status run(const block *b, fv_decoder *dec, fv_arena *scratch, fv_reco
     FV_TRY(st);
     uint64_t saved;
     if (!is_smaller(b, &x, &saved)) return FV_OK;
-    if (!fits(b, &x, saved)) {
+    if (!reserve_difference(b, &x, saved)) {
         FV_LOG(WARN, DECODE, "event=not-recompressed layer=%d reason=\"%s\"", b->source_layer,
                fv_last_error());
         return FV_OK;
     }
-    FV_TRY(put(b, be, &x));
+    FV_TRY(replace_blocks(b, be, &x));
     fv_kv_release_unused(b->kv, 0);
     note(b, &x, held - rows_bytes(b->kv), r);
     return FV_OK;

@@ -37,7 +37,7 @@ static int32_t gone(const fv_kv *kv, int32_t layer, int32_t head) {
     return was > 0 ? was - fv_kv_len(kv, layer, head, FV_SEG_VISUAL) : 0;
 }
 
-uint64_t fv_evict_rows(const fv_kv *kv) {
+uint64_t fv_evict_count(const fv_kv *kv) {
     const fv_kv_shape *s = fv_kv_get_shape(kv);
     uint64_t rows = fv_kv_get_sequence(kv)->n_evicted;
     for (int32_t l = 0; l < s->n_layer; l++)

@@ -37,6 +37,6 @@ void fv_evict_init(fv_evict *e, const fv_decode_plan *plan, int32_t n_prompt);
 fv_status fv_evict_step(fv_evict *e, fv_kv *kv, int32_t n_token);
 
 /* Number of KV entries evicted so far, in all layers and heads. */
-uint64_t fv_evict_rows(const fv_kv *kv);
+uint64_t fv_evict_count(const fv_kv *kv);
 
 #endif

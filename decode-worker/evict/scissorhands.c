@@ -14,7 +14,7 @@
 
 static fv_status step(const fv_evict *e, fv_kv *kv, int32_t t) {
     (void)t;
-    return fv_accum_let_go(kv, &e->accum, e->answers);
+    return fv_accum_evict(kv, &e->accum, e->answers);
 }
 
 const fv_evict_method fv_evict_scissorhands = {.step = step};

@@ -50,11 +50,12 @@ static size_t coded_most(const fv_kv_shape *s, const fv_hello *h, const fv_decod
 }
 
 /* Bytes of tables of blocks yet to come; the first may have rows of the prompt, which differ by layer. */
-static uint64_t tables_ahead(const fv_kv_shape *s, const fv_hello *h, const fv_decode_plan *plan) {
+static uint64_t future_tables_bytes(const fv_kv_shape *s, const fv_hello *h,
+                                    const fv_decode_plan *plan) {
     fv_text_width w = width_of(s);
     int32_t T = plan->text.again, n = answer_most(h, plan);
-    if (plan->text.bits == 0 || T == 0 || fv_text_least(&plan->text, &w) == INT32_MAX) return 0;
-    return fv_text_tables(fv_text_least(&plan->text, &w) + T, 1, s->n_layer, s->n_layer,
+    if (plan->text.bits == 0 || T == 0 || fv_text_min_rows(&plan->text, &w) == INT32_MAX) return 0;
+    return fv_text_tables(fv_text_min_rows(&plan->text, &w) + T, 1, s->n_layer, s->n_layer,
                           s->d_head) +
            fv_text_tables(n, n / T + 1, s->n_layer, 1, s->d_head);
 }
@@ -80,7 +81,7 @@ static size_t text_most(const fv_kv_shape *s, const fv_hello *h, const fv_decode
 size_t fv_import_pool_bytes(const fv_kv_shape *s, const fv_hello *h, const fv_decode_plan *plan) {
     return ((size_t)s->n_layer - h->n_reused_text) * text_most(s, h, plan, true) +
            h->n_reused_text * text_most(s, h, plan, false) + (size_t)h->bytes_visual +
-           (size_t)h->bytes_tables + (size_t)tables_ahead(s, h, plan);
+           (size_t)h->bytes_tables + (size_t)future_tables_bytes(s, h, plan);
 }
 
 /* Bytes that blocks of text add to a stream. The tokens of a resumed answer are in blocks, too. */

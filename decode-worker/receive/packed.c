@@ -8,22 +8,22 @@
 #include "packed/text_codes.h"
 
 /* The block that is being filled: the layer's last one. */
-static fv_kv_packed *block_of(const fv_import *l) {
+static fv_kv_packed *last_block(const fv_import *l) {
     fv_kv_packed *p = fv_kv_packed_of(l->got.kv, l->layer, l->packed_seg);
     while (p && p->next) p = p->next;
     return p;
 }
 
 /* The block of another layer that the next block of this one corresponds to. */
-static const fv_kv_packed *block_of_lead(const fv_import *l, int32_t layer) {
-    const fv_kv_packed *last = block_of(l), *p = fv_kv_packed_of(l->got.kv, layer, l->packed_seg);
+static const fv_kv_packed *matching_block(const fv_import *l, int32_t layer) {
+    const fv_kv_packed *last = last_block(l), *p = fv_kv_packed_of(l->got.kv, layer, l->packed_seg);
     int32_t number = last ? last->number + 1 : 0;
     while (p && p->number < number) p = p->next;
     return p;
 }
 
 /* Whether a segment may have several blocks, one after the other: only quantized text. */
-static bool goes_on(const fv_import *l) {
+static bool has_several_blocks(const fv_import *l) {
     return l->packed_seg == FV_SEG_TEXT && l->got.plan.text.again > 0;
 }
 
@@ -34,7 +34,7 @@ fv_status fv_import_begin_packed(fv_import *l, const fv_section *s) {
         return FV_REFUSE(MALFORMED, "layer %d has compressed tokens of segment %d", l->layer,
                          s->segment);
     l->packed_seg = (fv_kv_segment)s->segment;
-    if (block_of(l) && !goes_on(l))
+    if (last_block(l) && !has_several_blocks(l))
         return FV_REFUSE(MALFORMED, "layer %d has compressed tokens of segment %d twice", l->layer,
                          s->segment);
     l->due = FV_DUE_PACKED;
@@ -42,7 +42,7 @@ fv_status fv_import_begin_packed(fv_import *l, const fv_section *s) {
 }
 
 fv_status fv_import_packed_length(const fv_import *l, const fv_section *s, uint64_t *want) {
-    const fv_kv_packed *p = block_of(l);
+    const fv_kv_packed *p = last_block(l);
     uint32_t most = l->packed_seg == FV_SEG_TEXT ? l->hello.n_text : l->hello.n_visual;
     if (l->due == FV_DUE_FACTOR) {
         *want = fv_packed_sent_bytes(&p->part[l->kind].shape);
@@ -117,7 +117,7 @@ static fv_status check_ranks(const fv_import *l, const fv_kv_packed_form *f) {
 static fv_status check_rows(const fv_import *l, const fv_kv_packed_form *f) {
     uint8_t *seen = calloc(1, (size_t)l->got.n);
     if (!seen) return FV_FAIL(FV_ENOMEM, "out of memory for a packed layer");
-    const fv_kv_packed *last = block_of(l);
+    const fv_kv_packed *last = last_block(l);
     int32_t before = last && f->seg == FV_SEG_TEXT ? last->pos[last->rows.n - 1] + 1 : 0;
     fv_status st = FV_OK;
     for (int32_t j = 0; j < f->n && st == FV_OK; j++) {
@@ -145,7 +145,7 @@ static fv_status check_source_layer(const fv_import *l, const fv_kv_packed_form 
         return malformed(l, "its text keys must be its source layer's");
     if (f->source_layer == l->layer) return FV_OK;
     const fv_kv_packed *lead = f->source_layer >= 0 && f->source_layer < l->layer
-                                   ? block_of_lead(l, f->source_layer)
+                                   ? matching_block(l, f->source_layer)
                                    : NULL;
     const fv_packed_format *format = fv_packed_format_of(f->part[FV_PACKED_V].form);
     if (!lead || lead->source_layer != f->source_layer || lead->rows.n_anchor != f->n_anchor ||
@@ -214,7 +214,7 @@ static fv_status check_text_rows(const fv_import *l, int32_t n) {
                          "layer %d has %u compressed text tokens, more than the prompt", l->layer,
                          all);
     /* The second block is one token shorter if the layer dropped the prompt's last token. */
-    const fv_kv_packed *last = block_of(l);
+    const fv_kv_packed *last = last_block(l);
     if (last && n < l->got.plan.text.again - (last->number == 0 ? FV_TEXT_LAST : 0))
         return malformed(l, "a block of text has too few tokens");
     return FV_OK;
@@ -324,8 +324,8 @@ fv_status fv_import_take_packed(fv_import *l, const fv_section *s) {
     free(tokens.rank);
     FV_TRY(st);
     l->n_rows += w.n;
-    fv_import_next_factor(l, fv_kv_packed_owns_keys(block_of(l), l->layer) ? FV_PACKED_K
-                                                                           : FV_PACKED_V);
+    fv_import_next_factor(l, fv_kv_packed_owns_keys(last_block(l), l->layer) ? FV_PACKED_K
+                                                                             : FV_PACKED_V);
     return FV_OK;
 }
 
@@ -333,12 +333,12 @@ fv_status fv_import_take_packed(fv_import *l, const fv_section *s) {
 
 fv_status fv_import_fill_factor(fv_import *l, uint64_t offset, const void *p, size_t n) {
     fv_device *dev = fv_kv_get_device(l->got.kv);
-    const fv_packed_part *part = &block_of(l)->part[l->kind];
+    const fv_packed_part *part = &last_block(l)->part[l->kind];
     return dev->ops->copy_async(dev, (char *)part->data + offset, p, n);
 }
 
 fv_status fv_import_end_factor(fv_import *l) {
-    const fv_packed_part *part = &block_of(l)->part[l->kind];
+    const fv_packed_part *part = &last_block(l)->part[l->kind];
     fv_arena arena = {0};
     fv_packed_part host;
     const fv_packed_format *format = fv_packed_format_of(part->shape.form);
@@ -351,13 +351,13 @@ fv_status fv_import_end_factor(fv_import *l) {
 }
 
 void fv_import_next_factor(fv_import *l, int kind) {
-    while (kind < 2 && fv_packed_sent_bytes(&block_of(l)->part[kind].shape) == 0) kind++;
+    while (kind < 2 && fv_packed_sent_bytes(&last_block(l)->part[kind].shape) == 0) kind++;
     if (kind < 2) l->kind = (fv_packed_kind)kind;
     l->due = kind < 2 ? FV_DUE_FACTOR : l->importance ? FV_DUE_IMPORTANCE : FV_DUE_ROWS;
 }
 
 fv_status fv_import_take_importance(fv_import *l) {
-    fv_kv_packed *p = block_of(l);
+    fv_kv_packed *p = last_block(l);
     FV_TRY(fv_kv_packed_observe(l->got.kv, p));
     memcpy(p->importance, l->payload, (size_t)p->rows.n * sizeof *p->importance);
     p->observed = p->stale = true;

@@ -113,7 +113,7 @@ static fv_status evict(fv_decoder *dec, const member *m) {
 }
 
 /* Evicts entries and compresses text before the step; removes answers for which that fails. */
-static void evict_all(fv_batch *b, fv_batch_told on_event, void *ctx) {
+static void evict_all(fv_batch *b, fv_batch_on_event on_event, void *ctx) {
     int32_t n = b->n;
     b->n = 0;
     for (int32_t i = 0; i < n; i++) {
@@ -177,7 +177,7 @@ static fv_status choose_all(fv_batch *b, int32_t n) {
     return fv_backend_each(fv_decoder_backend(b->dec), n_choice, choose, b);
 }
 
-fv_status fv_batch_step(fv_batch *b, fv_batch_told on_event, void *ctx) {
+fv_status fv_batch_step(fv_batch *b, fv_batch_on_event on_event, void *ctx) {
     evict_all(b, on_event, ctx);
     int32_t n = b->n, n_seq = plan_step(b), stay = 0;
     choice *c = b->choice;

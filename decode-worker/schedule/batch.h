@@ -42,11 +42,11 @@ typedef struct fv_batch_event {
     fv_finish finish; /* with FV_OK; not FV_FINISH_NOT: the answer has left the batch */
     int32_t n_rows; /* rows of the answer that have run since its last token, or since it joined */
 } fv_batch_event;
-typedef void (*fv_batch_told)(void *ctx, const fv_batch_event *e);
+typedef void (*fv_batch_on_event)(void *ctx, const fv_batch_event *e);
 
 /* Runs one step. Calls `on_event` once for each answer whose last row ran or that failed by itself. A
  * failure of the network fails the whole step: the batch is empty afterwards, and the store of every
  * answer that was in it is inconsistent. The callback must not change the batch. */
-fv_status fv_batch_step(fv_batch *b, fv_batch_told on_event, void *ctx);
+fv_status fv_batch_step(fv_batch *b, fv_batch_on_event on_event, void *ctx);
 
 #endif

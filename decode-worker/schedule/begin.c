@@ -136,7 +136,7 @@ fv_status fv_answer_resume(const fv_beginning *a, fv_answer *x) {
     int32_t *ids, n;
     FV_TRY(fv_conversations_resume(a->conversations, x->conversation, x->tenant ? x->tenant : "",
                                    &x->session));
-    x->rows_gone = fv_evict_rows(x->session->kv);
+    x->rows_gone = fv_evict_count(x->session->kv);
     FV_TRY(fv_fail_caller(join_ids(a, x, &ids, &n)));
     x->n_held = x->session->n - 1;
     fv_status st = open_sequence(a, x, ids, n, n);

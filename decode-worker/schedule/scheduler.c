@@ -149,7 +149,7 @@ static void report_answer(const fv_answer *x, fv_answer_report *r) {
     r->bytes_visual_end = fv_kv_bytes(x->session->kv, FV_SEG_VISUAL);
     r->bytes_text_end = fv_kv_bytes(x->session->kv, FV_SEG_TEXT);
     r->bytes_tables_end = fv_kv_packed_tables(x->session->kv);
-    r->entries_evicted = fv_evict_rows(x->session->kv) - x->rows_gone;
+    r->entries_evicted = fv_evict_count(x->session->kv) - x->rows_gone;
     r->attached_s = x->t_attached;
     r->ended_s = x->t_last;
     r->s_attach = x->t_joined - x->t_attached;

@@ -234,7 +234,7 @@ static void tell_unread(decode *d) {
     d->telling = true;
     d->unread = unread;
     d->refs++;
-    fv_jobs_follow(d->w->jobs, &d->hold);
+    fv_jobs_post_followup(d->w->jobs, &d->hold);
 }
 
 /* Sends waiting tokens while the call takes them, and after the last one Finished or the failure. */
@@ -303,8 +303,8 @@ static fv_status check_caller(fv_rpc_call *c, const fv_decode_message *q) {
     const fv_decode_worker *w = fv_rpc_call_service(c);
     fv_caller who;
     if (q->source_case == FOVEA__HANDOFF__V1__DECODE_REQUEST__SOURCE_TICKET) return FV_OK;
-    FV_TRY(fv_caller_of(w->opt.callers, c, &who));
-    return fv_caller_asks(&who, q->request_id, NULL);
+    FV_TRY(fv_caller_identify(w->opt.callers, c, &who));
+    return fv_caller_check_request(&who, q->request_id, NULL);
 }
 
 static fv_status read_request(decode *d, grpc_byte_buffer *message) {
@@ -359,7 +359,7 @@ static void on_cancel(fv_rpc_call *c) {
     decode *d = fv_rpc_call_user(c);
     if (!d || d->complete) return;
     d->refs++;
-    fv_jobs_follow(d->w->jobs, &d->drop);
+    fv_jobs_post_followup(d->w->jobs, &d->drop);
 }
 
 static void on_end(fv_rpc_call *c, const fv_rpc_end *end) {
@@ -421,8 +421,8 @@ static fv_status forget_message(fv_rpc_call *c, grpc_byte_buffer *message) {
     const fv_decode_worker *w = fv_rpc_call_service(c);
     fv_caller who;
     ProtobufCMessage *m;
-    FV_TRY(fv_caller_of(w->opt.callers, c, &who));
-    FV_TRY(fv_caller_asks(&who, NULL, NULL));
+    FV_TRY(fv_caller_identify(w->opt.callers, c, &who));
+    FV_TRY(fv_caller_check_request(&who, NULL, NULL));
     FV_TRY(fv_rpc_call_unpack(c, &fovea__handoff__v1__forget_request__descriptor, message, &m));
     forget *f = calloc(1, sizeof *f);
     if (!f) return FV_FAIL(FV_ENOMEM, "out of memory for a request");

@@ -85,7 +85,7 @@ static void take_back(request *r) {
     r->job = (fv_job){.run = run_abort, .owner = r};
     r->back = (fv_rpc_op){.done = on_taken_back, .owner = r};
     r->refs++;
-    fv_jobs_follow(jobs, &r->job);
+    fv_jobs_post_followup(jobs, &r->job);
 }
 
 /* fv_open's callback: memory was granted, or refused for good. */
@@ -145,10 +145,10 @@ static fv_status open_message(fv_rpc_call *c, grpc_byte_buffer *message) {
     request *r;
     fv_caller who;
     ProtobufCMessage *m;
-    FV_TRY(fv_caller_of(w->opt.callers, c, &who));
+    FV_TRY(fv_caller_identify(w->opt.callers, c, &who));
     FV_TRY(fv_rpc_call_unpack(c, &fovea__handoff__v1__open_request__descriptor, message, &m));
     const Fovea__Handoff__V1__OpenRequest *q = (const Fovea__Handoff__V1__OpenRequest *)m;
-    FV_TRY(fv_caller_asks(&who, q->request_id, NULL));
+    FV_TRY(fv_caller_check_request(&who, q->request_id, NULL));
     if (strlen(q->compat) >= FV_COMPAT_MAX)
         return FV_FAIL(FV_EINVAL, "compat has %zu bytes; the maximum is %d", strlen(q->compat),
                        FV_COMPAT_MAX - 1);
@@ -187,7 +187,7 @@ static void drop(request *r) {
     r->drop = (fv_job){.run = run_drop, .owner = r};
     r->dropped = (fv_rpc_op){.done = on_dropped, .owner = r};
     r->refs++;
-    fv_jobs_follow(r->w->jobs, &r->drop);
+    fv_jobs_post_followup(r->w->jobs, &r->drop);
 }
 
 static void open_end(fv_rpc_call *c, const fv_rpc_end *end) {
@@ -222,7 +222,7 @@ static fv_status release_message(fv_rpc_call *c, grpc_byte_buffer *message) {
     FV_TRY(request_new(c, run_abort, on_released, &r));
     r->ticket = ticket;
     r->refs++;
-    fv_jobs_follow(r->w->jobs, &r->job);
+    fv_jobs_post_followup(r->w->jobs, &r->job);
     return FV_OK;
 }
 
@@ -327,7 +327,7 @@ static void on_frame_done(fv_rpc_op *op, bool ok) {
         p->paused = false;
         fv_rpc_call_resume(p->call);
     }
-    if (f->place) fv_peer_give(f->place);
+    if (f->place) fv_peer_free_slot(f->place);
     frame_free(f);
 }
 
@@ -335,14 +335,14 @@ static void follow(frame *f) {
     f->job = (fv_job){.run = run_frame, .owner = f};
     f->back = (fv_rpc_op){.done = on_frame_done, .owner = f};
     f->p->in_flight++;
-    fv_jobs_follow(f->p->w->jobs, &f->job);
+    fv_jobs_post_followup(f->p->w->jobs, &f->job);
 }
 
 /* Passes held frames on in their order, up to the first whose bytes have not arrived. */
 static void follow_held(push *p) {
     while (p->held) {
         frame *f = p->held;
-        if (f->oob) f->place = fv_peer_take(&p->w->pairs, f->pair, f->turn);
+        if (f->oob) f->place = fv_peer_frame(&p->w->pairs, f->pair, f->turn);
         if (f->oob && !f->place) return;
         p->held = f->next;
         if (!p->held) p->last_held = &p->held;

@@ -70,7 +70,7 @@ void fv_peers_end(fv_peers_in *p) {
 
 /* ---- places ---------------------------------------------------------------------------- */
 
-static void say(fv_peer_in *p, reply_message *m) {
+static void send_reply(fv_peer_in *p, reply_message *m) {
     if (!p->call || p->finished) return;
     fv_status st = fv_rpc_call_send(p->call, &m->base);
     if (st != FV_OK) finish(p, st);
@@ -82,10 +82,10 @@ static void place_free(fv_peer_place *place) {
     m.taken = place->turn;
     place->used = false;
     place->pair->used_s = fv_clock_s();
-    say(place->pair, &m);
+    send_reply(place->pair, &m);
 }
 
-fv_peer_place *fv_peer_take(fv_peers_in *all, uint64_t number, uint64_t turn) {
+fv_peer_place *fv_peer_frame(fv_peers_in *all, uint64_t number, uint64_t turn) {
     fv_peer_in *p = all->first;
     while (p && p->number != number) p = p->next;
     for (int i = 0; p && p->call && i < PLACES; i++) {
@@ -98,7 +98,7 @@ fv_peer_place *fv_peer_take(fv_peers_in *all, uint64_t number, uint64_t turn) {
     return NULL;
 }
 
-void fv_peer_give(fv_peer_place *place) {
+void fv_peer_free_slot(fv_peer_place *place) {
     fv_peer_in *p = place->pair;
     place->reused = false;
     p->n_reused--;
@@ -124,7 +124,7 @@ static void on_line_joined(void *user) {
     p->joined = true;
     m.reply_case = FOVEA__HANDOFF__V1__PAIR_REPLY__REPLY_JOINED;
     m.joined = true;
-    say(p, &m);
+    send_reply(p, &m);
 }
 
 static void on_line_failed(void *user, const char *text) {
@@ -232,7 +232,7 @@ fv_status fv_peer_on_start(fv_rpc_call *c) {
     fv_decode_worker *w = fv_rpc_call_service(c);
     fv_peers_in *all = &w->pairs;
     fv_caller who;
-    FV_TRY(fv_caller_of(w->opt.callers, c, &who));
+    FV_TRY(fv_caller_identify(w->opt.callers, c, &who));
     if (!all->ops)
         return FV_FAIL(
             FV_EUNSUPPORTED,

@@ -32,9 +32,9 @@ typedef struct fv_peers_in {
 } fv_peers_in;
 
 /* Returns frame number `turn` of link `number`, or NULL if it has not arrived. The frame stays until
- * fv_peer_give frees its slot. */
-fv_peer_place *fv_peer_take(fv_peers_in *p, uint64_t number, uint64_t turn);
-void fv_peer_give(fv_peer_place *place);
+ * fv_peer_free_slot frees its slot. */
+fv_peer_place *fv_peer_frame(fv_peers_in *p, uint64_t number, uint64_t turn);
+void fv_peer_free_slot(fv_peer_place *place);
 
 /* Ends all links without an error. */
 void fv_peers_end(fv_peers_in *p);

@@ -179,7 +179,7 @@ static double work(void *user) {
 static void run_drain(fv_job *job) {
     fv_decode_worker *w = job->owner;
     w->leaving = true;
-    fv_conversations_refuse(w->conversations);
+    fv_conversations_stop(w->conversations);
     fv_opens_refuse(&w->opens);
 }
 
@@ -269,7 +269,7 @@ fv_status fv_decode_worker_open(fv_bridge *bridge, const fv_decode_options *opt,
 void fv_decode_worker_drain(fv_decode_worker *w) {
     if (w->draining) return;
     w->draining = true;
-    fv_jobs_follow(w->jobs, &w->drain);
+    fv_jobs_post_followup(w->jobs, &w->drain);
 }
 
 bool fv_decode_worker_idle(const fv_decode_worker *w) { return atomic_load(&w->is_idle); }

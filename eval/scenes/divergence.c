@@ -24,8 +24,8 @@ double fv_js_divergence(const float *a, const float *b, int32_t n) {
     return sum > 0 ? sum / 2 : 0; /* rounding must not make it negative */
 }
 
-void fv_alike_blocks(const double *s, int32_t n_layer, double epsilon, int32_t cap,
-                     int32_t *source_layer) {
+void fv_similar_blocks(const double *s, int32_t n_layer, double epsilon, int32_t cap,
+                       int32_t *source_layer) {
     if (n_layer > 0) source_layer[0] = 0;
     for (int32_t l = 1; l < n_layer; l++) {
         double apart = s[(size_t)(l - 1) * (size_t)n_layer + (size_t)l];
@@ -36,14 +36,14 @@ void fv_alike_blocks(const double *s, int32_t n_layer, double epsilon, int32_t c
 
 static int32_t lazy_layers(const double *s, int32_t n_layer, double epsilon, int32_t cap) {
     int32_t source_layer[256], n = 0;
-    fv_alike_blocks(s, n_layer, epsilon, cap, source_layer);
+    fv_similar_blocks(s, n_layer, epsilon, cap, source_layer);
     for (int32_t l = 0; l < n_layer; l++) n += source_layer[l] != l;
     return n;
 }
 
 /* The number of lazy layers changes only where epsilon passes a divergence of adjacent layers, and
  * it never decreases with epsilon. */
-double fv_alike_epsilon(const double *s, int32_t n_layer, int32_t n_lazy, int32_t cap) {
+double fv_similar_epsilon(const double *s, int32_t n_layer, int32_t n_lazy, int32_t cap) {
     double best = 0;
     int32_t had = 0;
     assert(n_layer <= 256);

@@ -16,12 +16,12 @@ double fv_js_divergence(const float *a, const float *b, int32_t n);
  * block of l - 1 if S(l-1, l) < epsilon and the block has fewer than `cap` layers; otherwise it
  * starts a block as its source layer. s [n_layer, n_layer]; writes source_layer [n_layer]. Q Cache
  * publishes neither epsilon nor cap. */
-void fv_alike_blocks(const double *s, int32_t n_layer, double epsilon, int32_t cap,
-                     int32_t *source_layer);
+void fv_similar_blocks(const double *s, int32_t n_layer, double epsilon, int32_t cap,
+                       int32_t *source_layer);
 
 /* The smallest epsilon with which at least n_lazy layers join another's block; if `cap` does not
  * allow that many, one with which as many as possible do. */
-double fv_alike_epsilon(const double *s, int32_t n_layer, int32_t n_lazy, int32_t cap);
+double fv_similar_epsilon(const double *s, int32_t n_layer, int32_t n_lazy, int32_t cap);
 
 /* Kullback-Leibler divergence of the distributions over n tokens given by two rows of logits:
  *   KL(p | q) = sum_j p_j ln(p_j / q_j),   p = softmax(a), q = softmax(b),   in nats

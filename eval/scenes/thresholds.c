@@ -8,13 +8,13 @@
 
 int32_t fv_filter_layer(const float *least, int32_t n_layer, double cos) {
     for (int32_t l = 0; l < n_layer; l++)
-        if (least[l] != FV_NOT_LOOKED && (double)least[l] < cos) return l;
+        if (least[l] != FV_NOT_MEASURED && (double)least[l] < cos) return l;
     return n_layer;
 }
 
 int32_t fv_exit_layer(const float *least, int32_t n_layer, int32_t count, double cos) {
     for (int32_t l = 0, n = 0; l < n_layer; l++) {
-        n += least[l] != FV_NOT_LOOKED && (double)least[l] >= cos;
+        n += least[l] != FV_NOT_MEASURED && (double)least[l] >= cos;
         if (n >= count) return l;
     }
     return n_layer;
@@ -43,7 +43,7 @@ static fv_status sorted(const float *least, size_t n, float **out, size_t *n_out
     if (!v) return FV_FAIL(FV_ENOMEM, "out of memory for %zu cosines", n);
     *n_out = 0;
     for (size_t i = 0; i < n; i++)
-        if (least[i] != FV_NOT_LOOKED && least[i] <= 1) v[(*n_out)++] = least[i];
+        if (least[i] != FV_NOT_MEASURED && least[i] <= 1) v[(*n_out)++] = least[i];
     qsort(v, *n_out, sizeof *v, ascending);
     *out = v;
     return FV_OK;
@@ -81,7 +81,7 @@ fv_status fv_exit_cos(const float *least, int32_t n_item, int32_t n_layer, int32
     return nearest(least, n_item, n_layer, count, layer, cos, mean);
 }
 
-fv_status fv_kept_map_l2(float *l2, size_t n, double share, double *least) {
+fv_status fv_kept_l2(float *l2, size_t n, double share, double *least) {
     if (n == 0) return FV_FAIL(FV_EDATA, "no visual token was ablated");
     qsort(l2, n, sizeof *l2, ascending);
     size_t kept = (size_t)(share * (double)n + 0.5);

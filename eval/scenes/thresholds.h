@@ -8,14 +8,14 @@
  * layer of the exit have given values on the same images.
  *
  * Measured values are in least [n_item, n_layer]: the smallest cosine over visual tokens of an item
- * in a layer; FV_NOT_LOOKED if there is none. Layers count from 0; n_layer means never.
+ * in a layer; FV_NOT_MEASURED if there is none. Layers count from 0; n_layer means never.
  * Pure functions: any thread. */
 #include <stddef.h>
 #include <stdint.h>
 
 #include "common/status.h"
 
-#define FV_NOT_LOOKED (-2.0f)
+#define FV_NOT_MEASURED (-2.0f)
 
 /* Layer after which an item is filtered: the first in which some cosine is below `cos`. */
 int32_t fv_filter_layer(const float *least, int32_t n_layer, double cos);
@@ -33,6 +33,6 @@ fv_status fv_exit_cos(const float *least, int32_t n_item, int32_t n_layer, int32
 
 /* Finds the norm that a share of n values, at least one, exceeds; sorts the values. FV_EDATA if n
  * is 0. */
-fv_status fv_kept_map_l2(float *l2, size_t n, double share, double *least);
+fv_status fv_kept_l2(float *l2, size_t n, double share, double *least);
 
 #endif

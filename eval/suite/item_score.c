@@ -12,7 +12,7 @@ void fv_item_score_free(fv_item_score *m) {
     *m = (fv_item_score){0};
 }
 
-double fv_item_score_score(const fv_item_score *m) {
+double fv_item_score_mean(const fv_item_score *m) {
     double sum = 0;
     for (int32_t i = 0; i < m->n_turn; i++) sum += m->score[i];
     return m->n_turn ? sum / m->n_turn : 0;

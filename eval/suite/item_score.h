@@ -26,7 +26,7 @@ typedef struct fv_item_score {
 void fv_item_score_free(fv_item_score *m);
 
 /* Mean over the turns. */
-double fv_item_score_score(const fv_item_score *m);
+double fv_item_score_mean(const fv_item_score *m);
 
 /* A new JSON object; NULL: out of memory. */
 json_t *fv_item_score_json(const fv_item_score *m, const fv_suite *suite);

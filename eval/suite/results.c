@@ -56,15 +56,15 @@ static void sum_group(const fv_results *r, const fv_group *g, int32_t policy, sc
         const fv_item_score *m = item_score_of(s, policy, i), *first = item_score_of(s, 0, i);
         if (!m || !g->has[fv_suite_task_of(&s->head->suite, i)]) continue;
         out->n++;
-        sum += fv_item_score_score(m);
+        sum += fv_item_score_mean(m);
         out->bytes_exact += m->bytes_exact;
         out->bytes_visual += m->bytes_visual;
         out->bytes_visual_end += m->bytes_visual_end;
         out->bytes_sent += m->bytes_sent;
         n_sent += m->bytes_sent > 0;
         if (!first) continue;
-        x->a[n_both] = fv_item_score_score(m);
-        x->b[n_both++] = fv_item_score_score(first);
+        x->a[n_both] = fv_item_score_mean(m);
+        x->b[n_both++] = fv_item_score_mean(first);
     }
     out->score = fv_interval_wilson(sum, out->n);
     out->less = fv_interval_paired(x->a, x->b, n_both);

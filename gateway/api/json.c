@@ -132,7 +132,7 @@ static fv_status open(fv_json *j, bool object) {
 
 static fv_status close_open(fv_json *j, char c) {
     bool object = in_object(j);
-    if (c != (object ? '}' : ']')) return refuse(j, "%c in the place of %c", c, object ? '}' : ']');
+    if (c != (object ? '}' : ']')) return refuse(j, "found %c, expected %c", c, object ? '}' : ']');
     if (object) forget_keys(j);
     j->depth--;
     j->state = j->depth ? AFTER : DONE;
@@ -364,7 +364,7 @@ static fv_status in_escape(fv_json *j, char c) {
     static const char letters[] = "\"\\/bfnrt", means[] = "\"\\/\b\f\n\r\t";
     const char *letter = c ? strchr(letters, c) : NULL;
     if (letter) return add_character(j, (uint32_t)(uint8_t)means[letter - letters]);
-    if (c != 'u') return refuse(j, "an unknown escape behind a backslash");
+    if (c != 'u') return refuse(j, "invalid escape sequence");
     j->state = HEX;
     j->hex = j->n_hex = 0;
     return FV_OK;
@@ -373,7 +373,7 @@ static fv_status in_escape(fv_json *j, char c) {
 static fv_status end_hex(fv_json *j) {
     const uint32_t c = j->hex, high = j->high;
     const bool low = c >= 0xDC00 && c <= 0xDFFF;
-    if (low != (high != 0)) return refuse(j, "half of a surrogate pair");
+    if (low != (high != 0)) return refuse(j, "unpaired surrogate in a \\u escape");
     j->high = 0;
     if (low) return add_character(j, 0x10000 + ((high - 0xD800) << 10) + (c - 0xDC00));
     if (c < 0xD800 || c > 0xDBFF) return add_character(j, c);
@@ -391,7 +391,8 @@ static fv_status in_hex(fv_json *j, char c) {
 }
 
 static fv_status in_pair(fv_json *j, char c) {
-    if (c != (j->state == LOW_SLASH ? '\\' : 'u')) return refuse(j, "half of a surrogate pair");
+    if (c != (j->state == LOW_SLASH ? '\\' : 'u'))
+        return refuse(j, "unpaired surrogate in a \\u escape");
     if (j->state == LOW_LETTER) j->hex = j->n_hex = 0;
     j->state = j->state == LOW_SLASH ? LOW_LETTER : HEX;
     return FV_OK;
@@ -438,7 +439,7 @@ fv_status fv_json_feed(fv_json *j, const char *text, size_t n) {
 }
 
 fv_status fv_json_end(fv_json *j) {
-    return j->state == DONE ? FV_OK : refuse(j, "the end is missing");
+    return j->state == DONE ? FV_OK : refuse(j, "unexpected end of JSON");
 }
 
 fv_status fv_json_init(fv_json *j, fv_status (*on_event)(void *user, const fv_json_event *e),

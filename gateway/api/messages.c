@@ -107,7 +107,7 @@ static const fv_api_shape video = {
 /* Notes the video's place: its frames will replace the part. */
 static fv_status read_video(fv_api_reader *r, const fv_json_event *e) {
     const fv_api_request *q = r->out;
-    if (q->kind == FV_API_TOKENS) return FV_FAIL(FV_EINVAL, "videos are not decoded here");
+    if (q->kind == FV_API_TOKENS) return FV_FAIL(FV_EINVAL, "/tokenize does not accept videos");
     if (e->type != FV_JSON_OBJECT) return FV_FAIL(FV_EINVAL, "it must be an object with a url");
     if (q->n_video == FV_API_VIDEOS_MAX)
         return FV_FAIL(FV_EINVAL, "more than %d videos", FV_API_VIDEOS_MAX);

@@ -109,7 +109,7 @@ fv_status fv_api_room(fv_arena *arena, void *list, size_t n, size_t size) {
 
 fv_status fv_api_keep(fv_api_reader *r, const char *text, size_t n, size_t max) {
     if (n > max || r->n_text > max - n)
-        return FV_FAIL(FV_EINVAL, "a text of more than %zu bytes", max);
+        return FV_FAIL(FV_EINVAL, "the string is longer than %zu bytes", max);
     FV_TRY(fv_grow(&r->text, &r->cap_text, r->n_text + n + 1, 1));
     memcpy(r->text + r->n_text, text, n);
     r->n_text += n;

@@ -94,9 +94,7 @@ static fv_status check_url(const fv_fetcher *f, CURLU *url, const char *scheme_b
     else if (!https && strcmp(scheme_before, "https") == 0)
         st = FV_FAIL(FV_EINVAL, "the URL redirects from https to http");
     else if (!is_listed(f, host, port, strcmp(port, https ? "443" : "80") == 0))
-        st = FV_FAIL(FV_EINVAL,
-                     "images are not fetched from %s:%s; --allow-image-hosts lists the hosts", host,
-                     port);
+        st = FV_FAIL(FV_EINVAL, "host %s:%s is not in --allow-image-hosts", host, port);
 out:
     curl_free(scheme);
     curl_free(host);
@@ -249,8 +247,8 @@ static fv_status failure(const fv_fetch *t, CURLcode code, const char *host) {
     if (t->too_many) return FV_FAIL(FV_EBUSY, "too many images are being fetched; try again later");
     if (t->no_memory) return FV_FAIL(FV_ENOMEM, "out of memory for fetching an image");
     if (t->refused)
-        return FV_FAIL(FV_EINVAL, "%s has an address that is not public; it is not fetched from",
-                       host);
+        return FV_FAIL(FV_EINVAL,
+                       "%s resolves to an address that is not public, so it is not fetched", host);
     if (code == CURLE_COULDNT_RESOLVE_HOST)
         return FV_FAIL(FV_EINVAL, "the host name %s cannot be resolved", host);
     if (code == CURLE_OPERATION_TIMEDOUT)

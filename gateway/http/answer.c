@@ -155,7 +155,7 @@ void fv_http_refuse(fv_http_request *r, unsigned status, const char *sentence) {
     int n = snprintf(text, sizeof text,
                      "{\"error\":{\"message\":\"%s\",\"type\":\"%s\",\"param\":null,\"code\":%s}}",
                      sentence, kinds[i].type, kinds[i].code);
-    fv_http_tell(r);
+    fv_http_report(r);
     fv_http_set_error(r, sentence);
     fv_http_reply(r, status, "application/json", text, (size_t)n);
 }

@@ -321,7 +321,7 @@ static void end_stalled(fv_http_connection *c, double now_s) {
     FV_LOG(WARN, WIRE,
            "event=client-stalled client=%s path=%s waiting=%zu seconds=%.0f reason=\"%s\"",
            r ? r->client : c->peer, r && r->head.path ? r->head.path : "", waiting(c),
-           now_s - c->checked_s, "it does not read its answer");
+           now_s - c->checked_s, "the client does not read its answer");
     setsockopt(c->fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
     fv_http_connection_close(c);
 }

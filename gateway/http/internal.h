@@ -121,7 +121,7 @@ void fv_http_begin_request(fv_http_request *r); /* after its headers */
 /* Adds a piece of the body. left: bytes known to follow it. */
 void fv_http_add_piece(fv_http_request *r, const char *bytes, size_t n, size_t left);
 void fv_http_complete_request(fv_http_request *r);
-void fv_http_tell(fv_http_request *r); /* counts it: on_end will be called */
+void fv_http_report(fv_http_request *r); /* counts it: on_end will be called */
 
 /* answer.c. Answers with an error in OpenAI's schema; closes the connection unless the whole
  * request was read. sentence: without quotation marks. */

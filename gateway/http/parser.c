@@ -39,7 +39,7 @@ static int on_url(llhttp_t *l, const char *at, size_t n) {
     fv_http_parser *p = l->data;
     size_t method = strlen(llhttp_method_name(l->method));
     if (bytes_before(p, at) != method + 1 + p->head.n_text)
-        return refuse(p, 400, "one space must be between the method and the target");
+        return refuse(p, 400, "exactly one space must separate method and target");
     return put(p, at, n);
 }
 
@@ -284,7 +284,7 @@ fv_http_event fv_http_parse(fv_http_parser *p, const char *bytes, size_t n, size
     if (p->event == FV_HTTP_BAD || p->event == FV_HTTP_DONE) return p->event;
     if (!p->begun) {
         if (!skip_blank(p, bytes, n, used)) {
-            refuse(p, 400, "lines before a request must be one blank line");
+            refuse(p, 400, "only one blank line may precede a request");
             return bad(p, HPE_USER);
         }
         if (*used == n) return FV_HTTP_MORE;

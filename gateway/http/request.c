@@ -102,7 +102,7 @@ void fv_http_request_free(fv_http_request *r) {
     free(r);
 }
 
-void fv_http_tell(fv_http_request *r) {
+void fv_http_report(fv_http_request *r) {
     if (r->told) return;
     r->told = true;
     r->http->n_told++;
@@ -125,7 +125,7 @@ void fv_http_begin_request(fv_http_request *r) {
     } else if (r->head.body != SIZE_MAX && r->head.body > o->body_max) {
         fv_http_refuse(r, 413, "the body is too large");
     } else if (o->on_headers) {
-        fv_http_tell(r);
+        fv_http_report(r);
         o->on_headers(o->user, r);
     } else {
         fv_http_read_body(r);
@@ -182,7 +182,7 @@ void fv_http_complete_request(fv_http_request *r) {
     r->complete = true;
     r->read_s = fv_clock_s();
     r->connection->reading_s = 0;
-    fv_http_tell(r);
+    fv_http_report(r);
     o->on_request(o->user, r);
 }
 

@@ -46,7 +46,7 @@ static fv_status plugin_load(const char *name, const fv_backend_ops **out) {
     if (!plugin_dir) FV_TRY(program_dir(here));
     int n = snprintf(path, sizeof path, "%s/libfovea_%s.so", plugin_dir ? plugin_dir : here, name);
     if (n < 0 || (size_t)n >= sizeof path)
-        return FV_FAIL(FV_EINVAL, "the path of a plugin has %d bytes", n);
+        return FV_FAIL(FV_EINVAL, "the path of a plugin is too long (%d bytes)", n);
     if (access(path, R_OK) != 0)
         return FV_FAIL(FV_EUNSUPPORTED,
                        "no plugin for '%s': %s is not there (it is built where nvcc is found)",
@@ -76,7 +76,7 @@ fv_status fv_backend_open(fv_backend *be, const char *name, const fv_backend_opt
         fv_status st = open_cuda(be, opt);
         bool wanted = !any || opt->device > 0 || opt->trace; /* naming a GPU rules out the CPU */
         if (st == FV_OK || wanted) return st;
-        FV_LOG(INFO, KERNELS, "backend=cpu reason=\"not cuda: %s\"", fv_last_error());
+        FV_LOG(INFO, KERNELS, "backend=cpu reason=\"no CUDA: %s\"", fv_last_error());
         any = true;
     }
     if (any || strcmp(name, "cpu") == 0) return fv_backend_cpu.open(be, opt);

@@ -188,7 +188,7 @@ fv_status fv_threads_open(int n, fv_threads **out) {
         *w = (worker){.pool = t, .thread = i};
         if (pthread_create(&w->id, NULL, worker_main, w) != 0) {
             fv_threads_close(t);
-            return FV_FAIL(FV_ENOMEM, "the system does not give %d threads", n);
+            return FV_FAIL(FV_ENOMEM, "cannot create %d threads", n);
         }
         t->n_worker = i;
     }

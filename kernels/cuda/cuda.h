@@ -23,10 +23,10 @@ extern "C" {
 #endif
 
 /* Memory that grows to the largest size needed so far. */
-typedef struct fv_cuda_room {
+typedef struct fv_cuda_scratch_buf {
     void *data;
     size_t bytes;
-} fv_cuda_room;
+} fv_cuda_scratch_buf;
 
 /* Host memory in two halves that are filled in turn, and as much on the device. */
 typedef struct fv_cuda_ring {
@@ -46,7 +46,7 @@ struct fv_cuda {
     size_t shared_max; /* bytes of shared memory that a block may ask for */
     bool exact;        /* every product in the canonical order: the CPU's bits, batch-invariant */
     fv_blas *blas;     /* NULL when exact */
-    fv_cuda_room scratch;
+    fv_cuda_scratch_buf scratch;
     fv_cuda_ring ring;
     fv_cuda_step step;
     const void *raised[FV_CUDA_RAISED]; /* [n_raised] kernels whose shared memory is shared_max */

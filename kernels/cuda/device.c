@@ -136,7 +136,7 @@ fv_status fv_cuda_scratch(fv_cuda *c, size_t bytes, void **out) {
         FV_TRY(fv_cuda_flush(c));
         FV_CUDA(cudaMallocAsync(&p, want, c->stream));
         if (c->scratch.data) FV_CUDA(cudaFreeAsync(c->scratch.data, c->stream));
-        c->scratch = (fv_cuda_room){p, want};
+        c->scratch = (fv_cuda_scratch_buf){p, want};
     }
     *out = c->scratch.data;
     return FV_OK;

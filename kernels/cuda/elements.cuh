@@ -25,7 +25,7 @@ static __device__ inline int64_t element_stride() { return (int64_t)gridDim.x * 
 
 static inline fv_status need_f32(const fv_tensor *t, const char *what) {
     if (!t->data || t->dtype == FV_F32) return FV_OK;
-    return FV_FAIL(FV_EUNSUPPORTED, "the CUDA backend has activations in f32: %s is %s", what,
+    return FV_FAIL(FV_EUNSUPPORTED, "the CUDA backend needs activations in f32: %s is %s", what,
                    fv_dtype_name(t->dtype));
 }
 

@@ -99,7 +99,7 @@ static fv_status open_batch(batch *b, fv_factor_task *tasks) {
         rows += (size_t)tasks[i].m.rows + (size_t)b->k[i].p; /* rows of M and U; eigenvalues */
         b->most_p = b->k[i].p > b->most_p ? b->k[i].p : b->most_p;
     }
-    if (rows > INT32_MAX / 16) return FV_FAIL(FV_EINVAL, "factors of %zu rows at once", rows);
+    if (rows > INT32_MAX / 16) return FV_FAIL(FV_EINVAL, "cannot factor %zu rows at once", rows);
     b->square = malloc(rows * sizeof *b->square);
     b->top = malloc(rows * sizeof *b->top);
     if (!b->square || !b->top) return FV_FAIL(FV_ENOMEM, "out of memory for %zu rows", rows);
@@ -190,7 +190,7 @@ static fv_status measure_all(batch *b) {
         memcpy(&t->top, &top, sizeof top);
         t->norm2 = k->norm2 = sum_of(b->square + at, t->m.rows);
         at += t->m.rows;
-        k->done = t->bad_row >= 0 || top == 0 || t->top > FV_FACTOR_MOST;
+        k->done = t->bad_row >= 0 || top == 0 || t->top > FV_FACTOR_MAX;
         if (!k->done) FV_TRY(scale(b, k));
     }
     return FV_OK;
@@ -369,7 +369,10 @@ static fv_status run(batch *b, fv_factor_task *tasks) {
 
 fv_status fv_cuda_factorise(fv_backend *be, fv_factor_task *tasks, int32_t n) {
     batch b = {.be = be, .c = fv_cuda_of(be), .n = n};
-    if (!b.c->blas) return FV_FAIL(FV_EUNSUPPORTED, "factors of a batch have no exact order");
+    if (!b.c->blas)
+        return FV_FAIL(
+            FV_EUNSUPPORTED,
+            "--isa exact: factoring matrices together has no canonical order of summation");
     if (n == 0) return FV_OK;
     fv_status st = run(&b, tasks);
     close_batch(&b);

@@ -20,7 +20,7 @@ static __global__ void matmul_nn_kernel(fv_matmul_nn_args a) {
 
 extern "C" fv_status fv_cuda_matmul_nn(fv_backend *be, const fv_matmul_nn_args *a) {
     if (a->x.dtype != FV_F32 || a->y.dtype != FV_F32)
-        return FV_FAIL(FV_EUNSUPPORTED, "the CUDA backend has activations in f32");
+        return FV_FAIL(FV_EUNSUPPORTED, "the CUDA backend needs activations in f32");
     assert(a->w.rows == a->x.cols && a->w.cols == a->y.cols && a->x.rows == a->y.rows);
     if (a->y.rows == 0 || a->y.cols == 0) return FV_OK;
     dim3 grid(fv_cuda_blocks(a->y.cols, BLOCK), (unsigned)min(a->y.rows, 65535));

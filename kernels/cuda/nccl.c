@@ -147,7 +147,7 @@ static fv_status begin(fv_peer *p, bool in, void *data, size_t bytes) {
     const fv_nccl *nccl = p->nccl;
     int peer = 1 - p->rank;
     if (!p->joined || issuing(p) || p->n == FV_PEER_DEPTH)
-        return FV_FAIL(FV_EBUSY, "the pair has enough to do");
+        return FV_FAIL(FV_EBUSY, "the peer link has no free operation");
     ncclResult_t e = in ? nccl->recv(data, bytes, ncclUint8, peer, p->comm, p->stream)
                         : nccl->send(data, bytes, ncclUint8, peer, p->comm, p->stream);
     if (e != ncclSuccess && e != ncclInProgress)

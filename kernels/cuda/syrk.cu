@@ -43,7 +43,7 @@ extern "C" fv_status fv_cuda_syrk(fv_backend *be, const fv_syrk_args *a) {
     size_t M = (size_t)a->x.rows;
     void *g;
     if (a->x.dtype != FV_F32)
-        return FV_FAIL(FV_EUNSUPPORTED, "the CUDA backend has activations in f32");
+        return FV_FAIL(FV_EUNSUPPORTED, "the CUDA backend needs activations in f32");
     if (M == 0) return FV_OK;
     FV_TRY(fv_cuda_scratch(c, M * M * sizeof(double), &g));
     FV_TRY(fv_cuda_syrk_there(c, &a->x, static_cast<double *>(g)));

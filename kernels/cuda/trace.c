@@ -45,7 +45,8 @@ static trace *_Atomic present;
 bool fv_cuda_is_traced(void) { return atomic_load(&present) != NULL; }
 
 fv_status fv_cuda_trace_start(const char *path) {
-    if (fv_cuda_is_traced()) return FV_FAIL(FV_EBUSY, "the GPU is traced already");
+    if (fv_cuda_is_traced())
+        return FV_FAIL(FV_EBUSY, "another trace of the GPU is running in this process");
     trace *t = calloc(1, sizeof *t);
     if (t) t->path = strdup(path);
     if (!t || !t->path) {

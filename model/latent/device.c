@@ -33,7 +33,7 @@ static size_t bytes_of_gram(const fv_latent_info *i) {
 }
 
 static size_t bytes_of_attention(const fv_latent_info *i) {
-    fv_latent_bytes_laid n = fv_latent_laid(i);
+    fv_latent_bytes_laid n = fv_latent_layout(i);
     return n.key + n.affine + n.sigma + n.value;
 }
 
@@ -65,7 +65,7 @@ static fv_status send_numbers(layer_there *t, const float *from, size_t n, const
 
 /* Sends the directions that attention reads, which are contiguous. */
 static fv_status send_directions(layer_there *t) {
-    fv_latent_bytes_laid n = fv_latent_laid(t->info);
+    fv_latent_bytes_laid n = fv_latent_layout(t->info);
     char *piece;
     FV_TRY(send(t, t->from->key, bytes_of_attention(t->info), &piece));
     t->to->key = (const int8_t *)piece;
@@ -182,7 +182,7 @@ static fv_status send_layers(const fv_latent *l, fv_backend *be, fv_latent_on_de
     return st;
 }
 
-fv_status fv_latent_send(const fv_latent *l, fv_backend *be, fv_latent_on_device *out) {
+fv_status fv_latent_device_open(const fv_latent *l, fv_backend *be, fv_latent_on_device *out) {
     fv_latent_on_device t = {0};
     fv_status st = send_layers(l, be, &t);
     *out = (fv_latent_on_device){0};

@@ -17,7 +17,7 @@ typedef struct fv_latent_on_device {
 } fv_latent_on_device; /* {0} may be closed */
 
 /* Copies directions to be's device; `l` must stay open longer than *out. */
-fv_status fv_latent_send(const fv_latent *l, fv_backend *be, fv_latent_on_device *out);
+fv_status fv_latent_device_open(const fv_latent *l, fv_backend *be, fv_latent_on_device *out);
 
 /* Call it before the backend is closed, and after all stores that use the directions. */
 void fv_latent_on_device_close(fv_latent_on_device *t);

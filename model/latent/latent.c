@@ -119,7 +119,7 @@ static fv_status check_numbers(const fv_latent_info *i, const float *x, const ch
     return FV_OK;
 }
 
-fv_latent_bytes_laid fv_latent_laid(const fv_latent_info *i) {
+fv_latent_bytes_laid fv_latent_layout(const fv_latent_info *i) {
     size_t R = (size_t)i->n_dir, W = width_of(i);
     return (fv_latent_bytes_laid){
         .key = fv_packed_aligned(W * fv_latent_line(i->n_dir)),
@@ -162,7 +162,7 @@ static float along(const float *decode, const float *encode, size_t W, size_t R)
  * order become those that their integers decode to. */
 static void lay_layer(const fv_latent_info *i, fv_latent_layer *l, float *decode, char *to) {
     size_t R = (size_t)i->n_dir, W = width_of(i), D = (size_t)i->d_head, line = R + 1;
-    fv_latent_bytes_laid n = fv_latent_laid(i);
+    fv_latent_bytes_laid n = fv_latent_layout(i);
     int8_t *key = (int8_t *)to;
     float *affine = (float *)(void *)(to + n.key);
     float *sigma = (float *)(void *)(to + n.key + n.affine);
@@ -191,7 +191,7 @@ static bool take_levels(const float *x, int8_t *level) {
 static fv_status lay(fv_latent *l, float *x) {
     const fv_latent_info *i = &l->info;
     size_t N = (size_t)i->n_layer, R = (size_t)i->n_dir, W = width_of(i), G = n_group(i);
-    fv_latent_bytes_laid laid = fv_latent_laid(i);
+    fv_latent_bytes_laid laid = fv_latent_layout(i);
     size_t each = laid.key + laid.affine + laid.sigma + laid.value;
     size_t layers = fv_packed_aligned(N * sizeof(fv_latent_layer));
     size_t orders = fv_packed_aligned(G * FV_LATENT_BITS * R * sizeof(uint16_t));

@@ -55,7 +55,7 @@ typedef struct fv_latent_bytes_laid {
     size_t key, affine, sigma, value;
 } fv_latent_bytes_laid;
 
-fv_latent_bytes_laid fv_latent_laid(const fv_latent_info *info);
+fv_latent_bytes_laid fv_latent_layout(const fv_latent_info *info);
 
 /* Makes the file's bytes. Gives *out. */
 fv_status fv_latent_encode(const fv_latent_info *info, const float *numbers, void **out,

@@ -48,7 +48,7 @@ void fv_accum_put(fv_kv *kv, int32_t layer, const float *p, int32_t text, int32_
     if (fv_accum_kind_of(kv)) copy(kv, layer, (float *)(uintptr_t)p, text, n_key, true);
 }
 
-fv_status fv_accum_ask(fv_arena *arena, int32_t n_head, bool last, fv_forward_seq *seq) {
+fv_status fv_accum_add_captures(fv_arena *arena, int32_t n_head, bool last, fv_forward_seq *seq) {
     fv_accum_kind kind = fv_accum_kind_of(seq->kv);
     int32_t n_layer = fv_kv_get_shape(seq->kv)->n_layer, rows = seq->n_rows;
     fv_forward_capture *capture;
@@ -69,7 +69,7 @@ fv_status fv_accum_ask(fv_arena *arena, int32_t n_head, bool last, fv_forward_se
     return FV_OK;
 }
 
-void fv_accum_read(const fv_forward_seq *seq) {
+void fv_accum_store(const fv_forward_seq *seq) {
     if (!fv_accum_kind_of(seq->kv)) return;
     for (int32_t i = 0; i < seq->n_capture; i++) {
         const fv_forward_capture *capture = &seq->capture[i];
@@ -210,7 +210,7 @@ static fv_status let_go_layer(fv_kv *kv, const fv_accum_rule *rule, int32_t laye
     return FV_OK;
 }
 
-fv_status fv_accum_let_go(fv_kv *kv, const fv_accum_rule *rule, bool pages) {
+fv_status fv_accum_evict(fv_kv *kv, const fv_accum_rule *rule, bool pages) {
     fv_arena arena = {0};
     fv_status st = FV_OK;
     if (!fv_accum_kind_of(kv)) return FV_OK;

@@ -5,7 +5,7 @@
  * entries with the lowest scores, head by head.
  *
  *   prefill --fv_accum_put--> the prompt's accumulator --> sent with its entries in the hand-off
- *   step    fv_accum_let_go, then --fv_accum_ask--> captures --fv_accum_read--> accumulator
+ *   step    fv_accum_evict, then --fv_accum_add_captures--> captures --fv_accum_store--> accumulator
  *
  * An accumulator has one number for each query head of the entry's KV head. Sums grow token by
  * token in the order of kernels/ops.h, however forward batches are cut; entries are chosen by the
@@ -44,15 +44,15 @@ void fv_accum_put(fv_kv *kv, int32_t layer, const float *p, int32_t text, int32_
 
 /* Adds one capture per layer to a step's sequence, whose kv, n_rows and wanted are set, and raises
  * `wanted` to the number of captured rows. `last`: the last row of a turn is among them. */
-fv_status fv_accum_ask(fv_arena *arena, int32_t n_head, bool last, fv_forward_seq *seq);
+fv_status fv_accum_add_captures(fv_arena *arena, int32_t n_head, bool last, fv_forward_seq *seq);
 
 /* Adds the captures to the accumulators; call it after the forward batch, when the backend has
  * synced. */
-void fv_accum_read(const fv_forward_seq *seq);
+void fv_accum_store(const fv_forward_seq *seq);
 
 /* Call before a token runs: evicts from each head with more than rule->most rows all but
  * rule->left. Of equal rows the one of the lower position stays. With `pages`, blocks that the rule
  * leaves without use return to the pool: at most one row may come before the next call. */
-fv_status fv_accum_let_go(fv_kv *kv, const fv_accum_rule *rule, bool pages);
+fv_status fv_accum_evict(fv_kv *kv, const fv_accum_rule *rule, bool pages);
 
 #endif

@@ -20,7 +20,7 @@ static fv_status anneal_group(fv_kv *kv, int32_t layer, double share) {
         n[l] = p ? p->n_alive : 0;
         if (p && p->rank && share_of(share, p->n_first) < n[l]) n[l] = share_of(share, p->n_first);
     }
-    return fv_expand_nest(kv, layer, n);
+    return fv_expand_shrink_group(kv, layer, n);
 }
 
 static fv_status anneal_packed(fv_kv *kv, int32_t layer, double share, fv_anneal_order order) {
@@ -31,7 +31,7 @@ static fv_status anneal_packed(fv_kv *kv, int32_t layer, double share, fv_anneal
     if (!p->rank || (p->source_layer != layer && !nested))
         return FV_OK; /* annealed with the first layer of the pair */
     int32_t v = share_of(share, p->n_first);
-    if (by_importance) return fv_expand_least(kv, layer, v);
+    if (by_importance) return fv_expand_keep_top(kv, layer, v);
     return fv_kv_packed_shrink(kv, layer, v);
 }
 

@@ -157,7 +157,7 @@ static size_t some_bytes(const fv_text_config *c, fv_dtype act, int32_t rows) {
            fv_workspace_need(act, rows, c->n_head * c->d_head);
 }
 
-static void cut_some(fv_decoder *dec, int32_t rows, layer_scratch *s) {
+static void cut_subset(fv_decoder *dec, int32_t rows, layer_scratch *s) {
     s->some_h = fv_workspace_cut(&dec->ws, dec->be->ops->act, rows, dec->cfg->d_model);
     s->some =
         fv_workspace_cut(&dec->ws, dec->be->ops->act, rows, dec->cfg->n_head * dec->cfg->d_head);
@@ -194,8 +194,8 @@ static fv_status linear_add(fv_decoder *dec, fv_tensor x, fv_tensor w, fv_tensor
 }
 
 /* Reserves memory for the pass's rows in a layer and points `write` to it. */
-static fv_status make_room(const fv_forward_batch *pass, const fv_forward_tables *t, int32_t l,
-                           fv_kv_write_seq *write) {
+static fv_status reserve_rows(const fv_forward_batch *pass, const fv_forward_tables *t, int32_t l,
+                              fv_kv_write_seq *write) {
     for (int32_t b = 0; b < pass->n_seq; b++) {
         fv_kv *kv = pass->seq[b].kv;
         FV_TRY(fv_kv_reserve(kv, l, t->seg_rows[b][FV_SEG_TEXT]));
@@ -225,9 +225,9 @@ static fv_status declare_rows(const fv_forward_batch *pass, const fv_forward_tab
 }
 
 /* y = RoPE(norm(h w^T + bias)) for a set's rows, packed; y is cut from s->some. */
-static fv_status project_some(fv_decoder *dec, int32_t l, const fv_query_rows *set,
-                              const layer_scratch *s, fv_tensor w, fv_tensor bias, fv_tensor weight,
-                              fv_tensor *y) {
+static fv_status project_subset(fv_decoder *dec, int32_t l, const fv_query_rows *set,
+                                const layer_scratch *s, fv_tensor w, fv_tensor bias,
+                                fv_tensor weight, fv_tensor *y) {
     fv_tensor h = fv_tensor_rows(s->some_h, 0, set->n);
     *y = fv_tensor_of(s->some.data, s->some.dtype, set->n, w.rows);
     fv_index_select_args rows = {.table = s->h, .y = h, .ids = set->row};
@@ -257,11 +257,11 @@ static fv_status write_kv(fv_decoder *dec, const fv_forward_batch *pass, fv_forw
                           int32_t l, const fv_query_rows *keys, const layer_scratch *s) {
     const fv_text_layer *w = &dec->w.layer[l];
     fv_tensor k, none = {0};
-    FV_TRY(make_room(pass, t, l, t->write));
+    FV_TRY(reserve_rows(pass, t, l, t->write));
     FV_TRY(write_rows(dec, pass, t->write, keys->all ? s->k : none, s->v));
     if (!keys->all && keys->n > 0) {
-        FV_TRY(make_room(pass, t, l, keys->write));
-        FV_TRY(project_some(dec, l, keys, s, w->k, w->k_bias, w->k_norm, &k));
+        FV_TRY(reserve_rows(pass, t, l, keys->write));
+        FV_TRY(project_subset(dec, l, keys, s, w->k, w->k_bias, w->k_norm, &k));
         FV_TRY(write_rows(dec, pass, keys->write, k, none));
     }
     return declare_rows(pass, t, l);
@@ -283,7 +283,7 @@ static fv_status project(fv_decoder *dec, const fv_forward_batch *pass, fv_forwa
     FV_TRY(write_kv(dec, pass, t, l, keys, s));
     if (queries->all || queries->n == 0) return FV_OK;
     fv_tensor q;
-    FV_TRY(project_some(dec, l, queries, s, w->q, w->q_bias, w->q_norm, &q));
+    FV_TRY(project_subset(dec, l, queries, s, w->q, w->q_bias, w->q_norm, &q));
     return spread(dec, queries, q, s->q);
 }
 
@@ -431,7 +431,7 @@ fv_status fv_decoder_layers(fv_decoder *dec, fv_forward_batch *pass, int32_t l0,
     FV_TRY(fv_workspace_reset(&dec->ws, pass_bytes(dec, pass, &t)));
     FV_TRY(fv_forward_tables_put(c, pass, &t, dec->rope, &dec->host, &dec->ws));
     layer_scratch s = cut_scratch(dec, t.n_rows);
-    cut_some(dec, t.most, &s);
+    cut_subset(dec, t.most, &s);
     if (dec->watcher) dec->lse = fv_workspace_cut(&dec->ws, FV_F32, t.n_rows, c->n_head);
     FV_TRY(carry_queries(dec, pass, l0, s.q, true));
     bool few = t.n_wanted < t.n_rows;

@@ -94,7 +94,7 @@ static fv_status keep_group(fv_kv *kv, int32_t layer, double share) {
         n[l] = p ? p->n_alive : 0;
         if (p && share_up(share, p->n_first) < n[l]) n[l] = share_up(share, p->n_first);
     }
-    return fv_expand_nest(kv, layer, n);
+    return fv_expand_shrink_group(kv, layer, n);
 }
 
 fv_status fv_expand_keep(fv_kv *kv, double share) {
@@ -148,7 +148,7 @@ static fv_status least(fv_kv *kv, int32_t layer, int32_t v, fv_arena *arena) {
     return FV_OK;
 }
 
-fv_status fv_expand_least(fv_kv *kv, int32_t layer, int32_t v) {
+fv_status fv_expand_keep_top(fv_kv *kv, int32_t layer, int32_t v) {
     fv_arena arena = {0};
     const fv_kv_packed *p = fv_kv_packed_of(kv, layer, FV_SEG_VISUAL);
     assert(p->rank && p->observed);
@@ -215,7 +215,7 @@ static fv_status nest(fv_kv *kv, int32_t layer, const int32_t *n, fv_arena *aren
     return FV_OK;
 }
 
-fv_status fv_expand_nest(fv_kv *kv, int32_t layer, const int32_t *n) {
+fv_status fv_expand_shrink_group(fv_kv *kv, int32_t layer, const int32_t *n) {
     fv_arena arena = {0};
     bool same = true;
     for (int32_t l = layer; l < fv_kv_get_shape(kv)->n_layer; l++)

@@ -29,17 +29,17 @@ fv_status fv_expand_end_turn(fv_kv *kv);
 
 /* Keeps, of every packed layer that had n rows at first, the ceil(share * n) of highest importance
  * ("(E)" of the paper). Layers that share keys keep the rows that matter most to their source
- * layer; latents are shortened by fv_expand_nest. Dropped rows do not come back. */
+ * layer; latents are shortened by fv_expand_shrink_group. Dropped rows do not come back. */
 fv_status fv_expand_keep(fv_kv *kv, double share);
 
 /* Keeps the v most important rows of one packed layer, and of the layers that share its keys, and
  * ranks them by importance. */
-fv_status fv_expand_least(fv_kv *kv, int32_t layer, int32_t v);
+fv_status fv_expand_keep_top(fv_kv *kv, int32_t layer, int32_t v);
 
 /* Shortens a group of latents with source layer `layer`: layer l keeps n[l] rows, no more than it
  * has and no more than any layer before it. A row's importance is the mean over the layers that
  * hold it; from the last layer to the first, each keeps the rows that the layers after it keep, and
  * the most important of its others. Ranks the rows by importance. */
-fv_status fv_expand_nest(fv_kv *kv, int32_t layer, const int32_t *n);
+fv_status fv_expand_shrink_group(fv_kv *kv, int32_t layer, const int32_t *n);
 
 #endif

@@ -48,7 +48,7 @@ fv_status fv_rows_angles(fv_matrices *in, const fv_rope *rope, const fv_rope_map
     return fv_matrix_send(in, s, rows, rope->half, &out->sin);
 }
 
-fv_status fv_rows_turn(fv_backend *be, const fv_row_angles *by, int32_t n_kv, fv_tensor m) {
+fv_status fv_rows_rotate_by(fv_backend *be, const fv_row_angles *by, int32_t n_kv, fv_tensor m) {
     fv_rope_args a = {.x = m,
                       .cos = fv_tensor_rows(by->cos, 0, m.rows),
                       .sin = fv_tensor_rows(by->sin, 0, m.rows),
@@ -60,7 +60,7 @@ fv_status fv_rows_rotate(fv_matrices *in, const fv_rope *rope, const fv_rope_map
                          const int32_t *anchor, bool back, int32_t n_kv, fv_tensor m) {
     fv_row_angles by;
     FV_TRY(fv_rows_angles(in, rope, map, anchor, back, m.rows, &by));
-    return fv_rows_turn(in->be, &by, n_kv, m);
+    return fv_rows_rotate_by(in->be, &by, n_kv, m);
 }
 
 /* Decodes rows on the host. */

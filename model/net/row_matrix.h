@@ -32,7 +32,7 @@ fv_status fv_rows_rotate(fv_matrices *in, const fv_rope *rope, const fv_rope_map
                          const int32_t *anchor, bool back, int32_t n_kv, fv_tensor m);
 
 /* The same in two steps, for keys of several layers with the same tokens: fv_rows_angles computes
- * cosines and sines [n, D / 2] of the anchors, fv_rows_turn rotates by the first m.rows of
+ * cosines and sines [n, D / 2] of the anchors, fv_rows_rotate_by rotates by the first m.rows of
  * these. */
 typedef struct fv_row_angles {
     fv_tensor cos, sin;
@@ -40,7 +40,7 @@ typedef struct fv_row_angles {
 
 fv_status fv_rows_angles(fv_matrices *in, const fv_rope *rope, const fv_rope_map *map,
                          const int32_t *anchor, bool back, int32_t n, fv_row_angles *out);
-fv_status fv_rows_turn(fv_backend *be, const fv_row_angles *by, int32_t n_kv, fv_tensor m);
+fv_status fv_rows_rotate_by(fv_backend *be, const fv_row_angles *by, int32_t n_kv, fv_tensor m);
 
 /* Decompresses rows row[n] of a part, at full rank, into m [n, Hkv D]. The part is on the host. */
 fv_status fv_rows_rebuild(fv_matrices *in, const fv_packed_part *part, const int32_t *row,

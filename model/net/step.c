@@ -69,7 +69,7 @@ static fv_status read_accums(fv_model_runner *st, const fv_forward_batch *pass) 
     bool any = false;
     for (int32_t b = 0; b < pass->n_seq; b++) any |= pass->seq[b].n_capture > 0;
     if (any) FV_TRY(be->ops->sync(be));
-    for (int32_t b = 0; any && b < pass->n_seq; b++) fv_accum_read(&pass->seq[b]);
+    for (int32_t b = 0; any && b < pass->n_seq; b++) fv_accum_store(&pass->seq[b]);
     return FV_OK;
 }
 
@@ -96,8 +96,8 @@ static fv_status run(fv_model_runner *st, const fv_step_seq *seq, int32_t n_seq,
                                        .observe = fv_kv_get_sequence(seq[b].kv)->expand.on,
                                        .n = fv_kv_get_sequence(seq[b].kv)->n};
         n_whole += !seq[b].partial;
-        FV_TRY(fv_accum_ask(&st->arena, fv_decoder_config(st->dec)->n_head, !seq[b].partial,
-                            &pass_seq[b]));
+        FV_TRY(fv_accum_add_captures(&st->arena, fv_decoder_config(st->dec)->n_head,
+                                     !seq[b].partial, &pass_seq[b]));
     }
     fv_forward_batch pass = {.n_seq = n_seq, .seq = pass_seq};
     FV_TRY(rows_for(st, rows, &pass.x));

@@ -141,7 +141,7 @@ static fv_status put_block(const run *r, const coded_layer *l, bool keep_pages) 
 static fv_status take(run *r, fv_backend *be, const fv_text_rule *rule, int32_t end, int32_t l0,
                       int32_t l1, bool keep_pages) {
     fv_text_width w = width_of(r->kv);
-    int32_t least = fv_text_least(rule, &w);
+    int32_t least = fv_text_min_rows(rule, &w);
     FV_TRY(FV_ARENA_NEW(&r->arena, l1 - l0, r->layer));
     FV_TRY(FV_ARENA_NEW(&r->arena, 2 * (l1 - l0), r->part));
     for (int32_t l = l0; l < l1; l++) {
@@ -249,11 +249,11 @@ static size_t layer_ahead(const fv_text_codes *t, const fv_kv *kv, int32_t layer
                           int32_t tokens) {
     fv_text_width w = width_of(kv);
     int32_t wait = waiting(t, kv, layer, n_run), now = 0;
-    if (wait >= fv_text_least(&t->rule, &w)) {
+    if (wait >= fv_text_min_rows(&t->rule, &w)) {
         now = wait; /* before the next token */
         wait = 0;
     }
-    fv_text_cut c = fv_text_cut_of(&t->rule, wait, times_due(t, n_run, tokens), &w);
+    fv_text_cut c = fv_text_cut_blocks(&t->rule, wait, times_due(t, n_run, tokens), &w);
     return block_ahead(t, kv, layer, now, waits_alone(kv, layer)) +
            block_ahead(t, kv, layer, c.first, waits_alone(kv, layer)) +
            (size_t)c.n_each * block_ahead(t, kv, layer, c.each, layer == 0);

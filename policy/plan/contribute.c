@@ -23,7 +23,7 @@ bool fv_plan_text_only(fv_plan *plan, fv_stage stage) {
     return true;
 }
 
-void fv_plan_forget_mapped(fv_plan *plan, fv_stage stage) {
+void fv_plan_clear_mapped(fv_plan *plan, fv_stage stage) {
     int32_t n = 0;
     for (int32_t i = 0; i < plan->n_mapped; i++)
         if (plan->mapped[i].stage != stage) plan->mapped[n++] = plan->mapped[i];

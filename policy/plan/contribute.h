@@ -32,7 +32,7 @@ void fv_plan_note(fv_plan *plan, fv_stage stage, const char *why);
 bool fv_plan_text_only(fv_plan *plan, fv_stage stage);
 
 /* Removes the stage's mapped layers from the plan: they are not used for this request. */
-void fv_plan_forget_mapped(fv_plan *plan, fv_stage stage);
+void fv_plan_clear_mapped(fv_plan *plan, fv_stage stage);
 
 /* Number of n tokens that a share is, rounded down; and the sum of that over all images. */
 int32_t fv_plan_share(double share, int32_t n);

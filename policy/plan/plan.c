@@ -76,7 +76,7 @@ fv_status fv_plan_make(const fv_policy *policy, const fv_plan_shape *shape, fv_p
     }
     for (int s = 0; s < FV_N_STAGE; s++) FV_TRY(add_stage(&plan, (fv_stage)s));
     for (int s = 0; s < FV_N_STAGE; s++)
-        if (plan.note[s][0]) fv_plan_forget_mapped(&plan, (fv_stage)s);
+        if (plan.note[s][0]) fv_plan_clear_mapped(&plan, (fv_stage)s);
     *out = plan;
     return FV_OK;
 }

@@ -62,7 +62,7 @@ enum {
         1, /* attention of the last prompt token to each visual token, mean over heads */
     FV_CAPTURE_ABLATION =
         2, /* influence of each visual token on the last row (prefill-worker/prefill/ablation.h) */
-    FV_CAPTURE_TURNED = 4, /* SCORERS divided by the score that rotation alone would give */
+    FV_CAPTURE_UNROTATED = 4, /* SCORERS divided by the score that rotation alone would give */
 #define FV_CAPTURE(name, rows, reads, meaning) FV_CAPTURE_##name = 8 << FV_CAPTURE_ROW_##name,
 #include "policy/methods.def"
 };

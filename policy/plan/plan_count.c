@@ -91,7 +91,7 @@ static uint64_t coded_text(const fv_plan *plan, int32_t text, bool last, bool ow
     int32_t answer = plan->shape.n_answer < text ? plan->shape.n_answer : text;
     bool keys = own || !plan->share.text;
     fv_text_held h =
-        fv_text_hold(&plan->pack.text, text - answer + !last, answer, times_due(plan), &w, keys);
+        fv_text_storage(&plan->pack.text, text - answer + !last, answer, times_due(plan), &w, keys);
     return h.codes + fv_text_row_bytes(h.raw - !last, &w, keys);
 }
 
@@ -99,7 +99,7 @@ static uint64_t coded_text(const fv_plan *plan, int32_t text, bool last, bool ow
  * so few rows may become codes that they stay raw. */
 static uint64_t most_coded_text(const fv_plan *plan, int32_t from, int32_t to, bool own) {
     fv_text_width w = text_width(plan);
-    int64_t least = (int64_t)fv_text_least(&plan->pack.text, &w) + FV_TEXT_SINK + FV_TEXT_LAST +
+    int64_t least = (int64_t)fv_text_min_rows(&plan->pack.text, &w) + FV_TEXT_SINK + FV_TEXT_LAST +
                     plan->shape.n_answer;
     bool known, image = ends_with_image(&plan->shape, &known);
     uint64_t most = coded_text(plan, to, !image, own), other;

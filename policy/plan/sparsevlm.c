@@ -26,7 +26,7 @@ static void step(fv_plan *plan, bool merges, int32_t layer, int32_t share, int32
     fv_plan_drop(plan, layer + 1, keep + merged);
     if (plan->prune.n_edit == n_edit) return; /* otherwise each row would be merged into itself */
     plan->prune.edit[n_edit].merged = merged;
-    plan->capture[layer] |= merges ? FV_CAPTURE_SCORERS : FV_CAPTURE_SCORERS | FV_CAPTURE_TURNED;
+    plan->capture[layer] |= merges ? FV_CAPTURE_SCORERS : FV_CAPTURE_SCORERS | FV_CAPTURE_UNROTATED;
     plan->prune.renumbers = merges;
     *n = keep + merged;
 }

@@ -55,7 +55,7 @@ static int32_t first_rank(fv_plan *plan, int32_t own) {
     }
     for (own--; own > 0 && plan->visual[own] == 0; own--) {
     }
-    if (ranked >= 0) fv_plan_forget_mapped(plan, FV_STAGE_EVICT);
+    if (ranked >= 0) fv_plan_clear_mapped(plan, FV_STAGE_EVICT);
     return ranked >= 0 ? ranked : own;
 }
 

@@ -26,7 +26,7 @@ fv_status fv_plan_prune_vtw(fv_plan *plan, const fv_prune_vtw_params *p) {
     int32_t layer = p->layer;
     if (p->from_calibrated) {
         FV_TRY(calibrated_layer(plan, &layer));
-        fv_plan_forget_mapped(plan, FV_STAGE_PRUNE);
+        fv_plan_clear_mapped(plan, FV_STAGE_PRUNE);
     }
     if (fv_plan_text_only(plan, FV_STAGE_PRUNE)) return FV_OK;
     if (layer >= plan->shape.n_layer) {

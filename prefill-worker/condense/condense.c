@@ -50,8 +50,8 @@ fv_status fv_condense_score(const float *q, const float *k, int32_t n, int32_t d
     return FV_OK;
 }
 
-fv_status fv_condense_take(const fv_condense_context *ctx, const int32_t *source, int32_t n,
-                           fv_condensed *out) {
+fv_status fv_condense_select(const fv_condense_context *ctx, const int32_t *source, int32_t n,
+                             fv_condensed *out) {
     float *feature;
     size_t width = (size_t)ctx->width;
     FV_TRY(FV_ARENA_NEW(ctx->arena, (size_t)n * width, feature));
@@ -79,9 +79,9 @@ static fv_status make_capture(const seen *s, int32_t layer, fv_arena *arena, fv_
     return FV_ARENA_NEW(arena, tiles * (size_t)s->n_key * d, c->k);
 }
 
-static fv_status look(fv_vision *v, const fv_vision_config *cfg, const fv_condense_method *method,
-                      const float *pixels, int32_t n_tile, fv_device *dev, fv_arena *arena,
-                      seen *s) {
+static fv_status run_tower(fv_vision *v, const fv_vision_config *cfg,
+                           const fv_condense_method *method, const float *pixels, int32_t n_tile,
+                           fv_device *dev, fv_arena *arena, seen *s) {
     int32_t side = cfg->image / cfg->patch, width = fv_vision_feature_width(cfg);
     int32_t last = fv_vision_layers(v) - (method->after ? 0 : 1);
     bool first = method->first && n_tile > 1;
@@ -155,7 +155,8 @@ static int32_t within(int32_t i, int32_t n) { return i < 0 ? 0 : i < n ? i : n -
  * side x side patches. */
 static int32_t shown_by(const fv_layout *l, int32_t side, int32_t i) {
     const fv_layout_view *view = &l->view[1];
-    const fv_layout_rect whole = fv_layout_seen(l, &l->view[0]), cut = fv_layout_seen(l, view);
+    const fv_layout_rect whole = fv_layout_view_rect(l, &l->view[0]),
+                         cut = fv_layout_view_rect(l, view);
     double x = whole.x + whole.w * (i % side + 0.5) / side,
            y = whole.y + whole.h * (i / side + 0.5) / side;
     int32_t col = within((int32_t)floor((x - cut.x) / cut.w * view->cols), view->cols),
@@ -239,7 +240,7 @@ fv_status fv_condense_run(fv_vision *v, const fv_vision_config *cfg, const fv_ch
     seen s;
     made m;
     fv_choice_params(choice, 32, &params); /* any number of layers: no parameter names one */
-    FV_TRY(look(v, cfg, method, pixels, l->n_tile, dev, arena, &s));
+    FV_TRY(run_tower(v, cfg, method, pixels, l->n_tile, dev, arena, &s));
     FV_TRY(list_tokens(l, cfg->image / cfg->patch, arena, &m));
     FV_TRY(make_context(cfg, method, l, &s, &m, arena, &ctx));
     FV_TRY(method->run(&ctx, &left));

@@ -53,8 +53,8 @@ fv_status fv_condense_score(const float *q, const float *k, int32_t n, int32_t d
                             fv_arena *arena, float *score);
 
 /* Copies tokens source[n] of ctx unchanged, which completes a method that only chooses. */
-fv_status fv_condense_take(const fv_condense_context *ctx, const int32_t *source, int32_t n,
-                           fv_condensed *out);
+fv_status fv_condense_select(const fv_condense_context *ctx, const int32_t *source, int32_t n,
+                             fv_condensed *out);
 
 /* A condensed image. */
 typedef struct fv_condensed_image {

@@ -67,7 +67,7 @@ static fv_status run_tiles(const fv_condense_context *ctx, fv_condensed *out) {
     for (int32_t i = 0; i < ctx->n_tile; i++) FV_TRY(choose(ctx, i, n[i], budget[i], stays));
     for (int32_t j = 0; j < ctx->n; j++)
         if (stays[j]) source[left++] = j;
-    return fv_condense_take(ctx, source, left, out);
+    return fv_condense_select(ctx, source, left, out);
 }
 
 static fv_status run(const fv_condense_context *ctx, fv_condensed *out) {
@@ -75,7 +75,7 @@ static fv_status run(const fv_condense_context *ctx, fv_condensed *out) {
     if (ctx->n_tile > 1) return run_tiles(ctx, out);
     FV_TRY(FV_ARENA_NEW(ctx->arena, keep, source));
     fv_top(ctx->score, ctx->n, keep, source);
-    return fv_condense_take(ctx, source, keep, out);
+    return fv_condense_select(ctx, source, keep, out);
 }
 
 const fv_condense_method fv_condense_hired = {.first = true, .run = run};

@@ -19,7 +19,7 @@
 
 /* ---- how many --------------------------------------------------------------------------- */
 
-static int by_value(const void *a, const void *b) {
+static int compare(const void *a, const void *b) {
     float x = *(const float *)a, y = *(const float *)b;
     return (x > y) - (x < y);
 }
@@ -38,7 +38,7 @@ fv_status fv_prumerge_outliers(const float *score, int32_t n, int32_t *count) {
     if (!sorted) return FV_FAIL(FV_ENOMEM, "out of memory for %d scores", n);
     for (int32_t i = 0; i < n; i++) sorted[i] = score[i];
     if (n > 0) {
-        qsort(sorted, (size_t)n, sizeof *sorted, by_value);
+        qsort(sorted, (size_t)n, sizeof *sorted, compare);
         double q1 = quantile(sorted, n, 0.25), q3 = quantile(sorted, n, 0.75);
         for (int32_t i = 0; i < n; i++) *count += (double)score[i] > q3 + 1.5 * (q3 - q1);
     }
@@ -89,12 +89,12 @@ static void cosines(const fv_condense_context *ctx, const double *norm, int32_t 
 }
 
 /* y += s_j x_j */
-static void take_up(const fv_condense_context *ctx, int32_t j, double *y) {
+static void add_weighted(const fv_condense_context *ctx, int32_t j, double *y) {
     const float *x = ctx->feature + (size_t)j * (size_t)ctx->width;
     for (int32_t c = 0; c < ctx->width; c++) y[c] += (double)ctx->score[j] * (double)x[c];
 }
 
-static void put(const double *y, int32_t n, float *to) {
+static void to_f32(const double *y, int32_t n, float *to) {
     for (int32_t c = 0; c < n; c++) to[c] = (float)y[c];
 }
 
@@ -125,16 +125,16 @@ static void merge_row(const fv_condense_context *ctx, int32_t neighbours, merge 
         m->sum[c] = (double)ctx->feature[(size_t)i * (size_t)ctx->width + (size_t)c];
     cosines(ctx, m->norm, i, m->near);
     fv_top(m->near, ctx->n, near, m->some);
-    for (int32_t j = 0; j < near; j++) take_up(ctx, m->some[j], m->sum);
-    put(m->sum, ctx->width, to);
+    for (int32_t j = 0; j < near; j++) add_weighted(ctx, m->some[j], m->sum);
+    to_f32(m->sum, ctx->width, to);
 }
 
 /* Writes the additional row, merged from all tokens outside S. */
 static void merge_rest(const fv_condense_context *ctx, merge *m, const bool *in, float *to) {
     for (int32_t c = 0; c < ctx->width; c++) m->sum[c] = 0;
     for (int32_t j = 0; j < ctx->n; j++)
-        if (!in[j]) take_up(ctx, j, m->sum);
-    put(m->sum, ctx->width, to);
+        if (!in[j]) add_weighted(ctx, j, m->sum);
+    to_f32(m->sum, ctx->width, to);
 }
 
 fv_status fv_prumerge_run(const fv_condense_context *ctx, const fv_prumerge_rule *rule,

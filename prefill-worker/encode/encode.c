@@ -44,7 +44,7 @@ fv_status fv_encoded_open(const fv_model_config *cfg, const fv_layout *layout, i
     return st;
 }
 
-fv_status fv_encoded_watch(fv_encoded *e, bool features) {
+fv_status fv_encoded_keep_inputs(fv_encoded *e, bool features) {
     const fv_vision_config *v = &e->cfg->vision;
     size_t rows = (size_t)fv_encoded_features(e, e->n_image);
     FV_TRY(FV_ARENA_NEW(&e->arena, count_pixels(e->layout, e->n_image), e->pixels));

@@ -20,7 +20,7 @@ typedef struct fv_encoded {
     int32_t *each;    /* [n_span] tokens of each span, in order */
     int32_t *source;  /* [n_row] which of all images' tokens each was; -1: merged from several */
     double s_vision;  /* seconds in the tower */
-    /* Only with fv_encoded_watch: */
+    /* Only with fv_encoded_keep_inputs: */
     float *pixels;    /* of each image [tiles, frames, 3, h, w], on the host */
     fv_buf features;  /* [fv_encoded_features of all images, feature width] F32 */
     int32_t n_source; /* private: tokens of the added images before the condense stage */
@@ -33,7 +33,7 @@ void fv_encoded_free(fv_encoded *e);
 
 /* Keeps pixel values as well, and with `features`, if images are not condensed, the tower's features. Call
  * it before the first image; images must then not come from the cache. */
-fv_status fv_encoded_watch(fv_encoded *e, bool features);
+fv_status fv_encoded_keep_inputs(fv_encoded *e, bool features);
 
 /* Number of the tower's tokens in all tiles of the first n_image images. */
 int32_t fv_encoded_features(const fv_encoded *e, int32_t n_image);

@@ -48,7 +48,7 @@ static void on_committed(void *user, const fv_reply *reply) {
     s->committed = true;
 }
 
-static fv_status say(const fv_reply *reply) {
+static fv_status status_of(const fv_reply *reply) {
     return reply->status == FV_OK ? FV_OK : FV_FAIL(reply->status, "%s", reply->text);
 }
 
@@ -87,7 +87,7 @@ fv_status fv_export_begin(fv_transport *t, const fv_export_request *req, fv_expo
     s->dtype = fv_wire_dtype_named(fv_dtype_name(s->shape->dtype));
     FV_TRY_GOTO(make_hello(s), st, fail);
     FV_TRY_GOTO(t->ops->open(t, &s->hello, &req->asking, on_opened, s, &s->transfer), st, fail);
-    if (s->answered) FV_TRY_GOTO(say(&s->opened), st, fail);
+    if (s->answered) FV_TRY_GOTO(status_of(&s->opened), st, fail);
     *out = s;
     return FV_OK;
 fail:
@@ -172,7 +172,7 @@ static fv_status send_grids(fv_export *s) {
 /* Sends the sections before the first layer, once there is a grant. */
 static fv_status start(fv_export *s) {
     if (!s->answered) return FV_FAIL(FV_EBUSY, "the decode worker has not answered yet");
-    FV_TRY(say(&s->opened));
+    FV_TRY(status_of(&s->opened));
     if (s->started) return FV_OK;
     size_t frame_max = s->opened.grant.frame_max;
     fv_packet_writer_init(&s->writer, frame_max < FV_FRAME_MAX ? frame_max : 0, emit, s);
@@ -299,12 +299,12 @@ static fv_status send_lead(fv_export *s, int32_t layer) {
 }
 
 /* 2: keys and values; 1: the keys are another layer's. */
-static uint32_t parts_of(const fv_export *s, int32_t layer, fv_kv_segment seg) {
+static uint32_t n_kv_parts(const fv_export *s, int32_t layer, fv_kv_segment seg) {
     return fv_kv_borrows(s->req.kv, layer, seg) ? 1 : 2;
 }
 
 /* Copies pieces on a device to the host, into memory that lives as long as the writer. */
-static fv_status bring_home(fv_export *s, fv_piece *piece, int32_t n) {
+static fv_status copy_to_host(fv_export *s, fv_piece *piece, int32_t n) {
     fv_device *dev = fv_kv_get_device(s->req.kv);
     void *here;
     if (dev == fv_device_host()) return FV_OK;
@@ -344,7 +344,7 @@ static fv_status write_stored(fv_export *s, fv_section section, fv_piece *piece,
         if (st == FV_OK) return write_oob(s, section, &b);
         if (st != FV_ENOMEM) return st;
     }
-    FV_TRY(bring_home(s, piece, n));
+    FV_TRY(copy_to_host(s, piece, n));
     return fv_packet_write(&s->writer, section, piece, n);
 }
 
@@ -352,7 +352,7 @@ static fv_status write_stored(fv_export *s, fv_section section, fv_piece *piece,
 static fv_status add_head(fv_export *s, int32_t layer, fv_kv_segment seg, int32_t head,
                           int32_t *n) {
     int32_t len = fv_kv_held(s->req.kv, layer, head, seg);
-    for (int value = parts_of(s, layer, seg) == 1; value < 2; value++)
+    for (int value = n_kv_parts(s, layer, seg) == 1; value < 2; value++)
         for (int32_t row = 0, rows; row < len; row += rows) {
             void *at;
             rows = fv_kv_contiguous(s->req.kv, layer, head, seg, value, row, len, &at);
@@ -364,7 +364,7 @@ static fv_status add_head(fv_export *s, int32_t layer, fv_kv_segment seg, int32_
 }
 
 static fv_status send_data(fv_export *s, int32_t layer, fv_kv_segment seg) {
-    uint32_t parts = parts_of(s, layer, seg);
+    uint32_t parts = n_kv_parts(s, layer, seg);
     for (int32_t head = 0, end; head < s->shape->n_kv; head = end) {
         int32_t n = 0;
         uint64_t rows = s->rows;
@@ -502,18 +502,18 @@ fv_status fv_export_end(fv_export *s, const fv_first_token *first) {
     FV_TRY(fv_packet_write(&s->writer, section, &(fv_piece){bytes, FV_FIRST_TOKEN_BYTES}, 1));
     FV_TRY(fv_packet_end(&s->writer, s->rows));
     s->transfer->ops->commit(s->transfer, s->n_frame, on_committed, s);
-    return s->committed ? say(&s->closed) : FV_OK;
+    return s->committed ? status_of(&s->closed) : FV_OK;
 }
 
 fv_status fv_export_done(const fv_export *s, bool *done) {
-    if (s->answered) FV_TRY(say(&s->opened));
-    if (s->committed) FV_TRY(say(&s->closed));
+    if (s->answered) FV_TRY(status_of(&s->opened));
+    if (s->committed) FV_TRY(status_of(&s->closed));
     *done = s->committed;
     return FV_OK;
 }
 
 fv_status fv_export_granted(const fv_export *s, bool *granted) {
-    if (s->answered) FV_TRY(say(&s->opened));
+    if (s->answered) FV_TRY(status_of(&s->opened));
     *granted = s->answered;
     return FV_OK;
 }
@@ -527,7 +527,7 @@ const fv_ticket *fv_export_ticket(const fv_export *s) { return &s->opened.grant.
 fv_export_report fv_export_get_report(const fv_export *s) {
     const fv_transport_ops *ops = s->transfer->ops;
     return (fv_export_report){.bytes = s->writer.totals.bytes,
-                              .ways = ops->ways ? ops->ways(s->transfer) : (fv_transfer_ways){0},
+                              .ways = ops->ways ? ops->ways(s->transfer) : (fv_transfer_counts){0},
                               .sections = s->writer.totals.sections,
                               .frames = s->n_frame,
                               .rows = s->rows,

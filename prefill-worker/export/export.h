@@ -26,12 +26,12 @@ typedef struct fv_export_request {
     const uint8_t *seg; /* [n] fv_kv_segment */
     int32_t max_tokens; /* rows that the answer may add on the other side */
     fv_wire_sampling sampling;
-    fv_asking asking;
+    fv_grant_request asking;
 } fv_export_request;
 
 typedef struct fv_export_report {
     uint64_t bytes, sections, frames, rows;
-    fv_transfer_ways ways;
+    fv_transfer_counts ways;
     double granted_s, committed_s; /* when the replies came, by fv_clock_s; 0: not yet */
 } fv_export_report;
 

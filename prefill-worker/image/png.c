@@ -56,7 +56,8 @@ static void on_read(png_structp png, png_bytep dst, size_t n) {
         longjmp(r->on_error, 1);
     }
     if (n > r->left) png_error(png, "the file ends too early");
-    if (n > r->data_left) png_error(png, "its data are much longer than its pixels");
+    if (n > r->data_left)
+        png_error(png, "the compressed data are far longer than the image can need");
     r->data_left -= n;
     if (r->rows_left == 0) r->tail -= n;
     memcpy(dst, r->at, n);

@@ -25,7 +25,7 @@ size_t fv_image_pixels_count(const fv_layout *l) {
 static fv_status check_config(const fv_image_config *c, bool pad) {
     for (int i = 0; c->do_normalize && i < 3; i++)
         if (!(c->std[i] > 0))
-            return FV_FAIL(FV_EINVAL, "image_std[%d] is %g; it divides, so it must be above 0", i,
+            return FV_FAIL(FV_EINVAL, "image_std[%d] is %g; it must be above 0", i,
                            (double)c->std[i]);
     for (int i = 0; pad && i < 3; i++)
         if (!(c->mean[i] >= 0 && c->mean[i] <= 1))

@@ -274,7 +274,7 @@ fv_status fv_prefill_job_encode_next(fv_prefill_job *j, bool *there) {
     fv_encoded *out = &j->encoded;
     if (out->n_image == 0) {
         FV_TRY(fv_encoded_open(config_of(j), j->layout, j->n_item, e->be.device, out));
-        if (j->want_features) FV_TRY(fv_encoded_watch(out, !condense_of(j)));
+        if (j->want_features) FV_TRY(fv_encoded_keep_inputs(out, !condense_of(j)));
     }
     FV_TRY(encode_next(j, out->n_added, there));
     j->s_vision = out->s_vision;

@@ -34,8 +34,8 @@ static fv_status check_pack(const fv_prefill_job *j, int32_t n) {
     int32_t most = fv_text_context(&config(j)->text, may_pack(j));
     if (may_pack(j) && config(j)->text.two_ropes)
         return FV_FAIL(FV_EUNSUPPORTED,
-                       "pack=%s: this model rotates keys by one RoPE in layers that slide and by "
-                       "another in the others, and compressed keys have one",
+                       "pack=%s: this model's sliding-window layers use another RoPE than the "
+                       "other layers, and compressed keys need one RoPE",
                        j->policy.stage[FV_STAGE_PACK].method->name);
     if (n <= most || n > config(j)->text.max_position) return FV_OK;
     return FV_FAIL(FV_EINVAL,
@@ -141,9 +141,9 @@ static fv_status add_replay(fv_prefill_job *j) {
     int32_t most = context - j->prompt.n + 1; /* the last one is chosen, never run */
     for (int32_t i = 0; i < j->n_replay; i++)
         if (j->replay[i] < 0 || j->replay[i] >= j->engine->n_vocab)
-            return FV_FAIL(FV_EINVAL, "replay: id %d cannot have been sampled", j->replay[i]);
+            return FV_FAIL(FV_EINVAL, "replay: id %d is not in the vocabulary", j->replay[i]);
     if (j->n_replay > most)
-        return FV_FAIL(FV_EINVAL, "%d tokens to continue from, but the context has room for %d",
+        return FV_FAIL(FV_EINVAL, "replay has %d tokens, but the context has room for %d",
                        j->n_replay, most);
     fv_generation_options *g = &j->generation;
     if (g->max_tokens > most) g->max_tokens = most;

@@ -27,7 +27,7 @@ void fv_prompt_scores_take(void *user, int32_t pos, const float *logits) {
     if (at >= s->n || s->seg[at] != FV_SEG_TEXT || s->ids[at] >= s->n_vocab) return;
     if (!fv_all_finite(logits, s->n_vocab)) return; /* the answer's first token reports it */
     const float own = logits[s->ids[at]];
-    const double total = fv_log_total(logits, s->n_vocab);
+    const double total = fv_log_sum_exp(logits, s->n_vocab);
     int32_t rank = 0;
     for (int32_t i = 0; i < s->n_vocab; i++) rank += logits[i] >= own;
     s->own[at] = (fv_prompt_score){.logprob = (float)((double)own - total), .rank = rank};

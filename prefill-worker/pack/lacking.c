@@ -56,7 +56,7 @@ fv_status fv_lacking_init(fv_arena *arena, const float *deviation, const double 
     return FV_OK;
 }
 
-void fv_lacking_guess(const fv_lacking *l, float *z, double *room) {
+void fv_missing_estimate(const fv_lacking *l, float *z, double *room) {
     for (int32_t r = 0; r < l->n; r++) room[r] = (double)z[r];
     solve(l->factors, l->n, l->pivot, room);
     for (int32_t r = 0; r < l->n; r++) z[r] = (float)room[r];

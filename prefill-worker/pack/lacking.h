@@ -25,6 +25,6 @@ fv_status fv_lacking_init(fv_arena *arena, const float *deviation, const double 
                           fv_lacking *out);
 
 /* Replaces b in z [n] by the estimate; room [n] is scratch. */
-void fv_lacking_guess(const fv_lacking *l, float *z, double *room);
+void fv_missing_estimate(const fv_lacking *l, float *z, double *room);
 
 #endif

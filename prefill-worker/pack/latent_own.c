@@ -47,18 +47,19 @@ static fv_status residual(const fv_pack_context *ctx, const fv_latents *x, int32
     return FV_OK;
 }
 
-static fv_status show(const fv_pack_context *ctx, fv_latents *x, int32_t i, int kind,
-                      fv_tensor *m) {
+static fv_status add_residual(const fv_pack_context *ctx, fv_latents *x, int32_t i, int kind,
+                              fv_tensor *m) {
     double square;
     fv_tensor e;
     float *numbers;
     FV_TRY(residual(ctx, x, i, kind, m, &numbers, &square));
     FV_TRY(fv_matrix_send(ctx->matrices, numbers, m->rows, m->cols, &e));
-    return fv_own_show(&x->own, ctx->matrices, &e, x->weight[2 * i + kind]);
+    return fv_own_add_matrix(&x->own, ctx->matrices, &e, x->weight[2 * i + kind]);
 }
 
 /* Fits and writes a part's own directions, and reports the remaining error. */
-static fv_status fit(const fv_pack_context *ctx, fv_latents *x, int32_t i, int kind, fv_tensor *m) {
+static fv_status fit_directions(const fv_pack_context *ctx, fv_latents *x, int32_t i, int kind,
+                                fv_tensor *m) {
     const fv_pack_layer *l = x->first[i].state;
     size_t r = (size_t)x->own.r, W = (size_t)m->cols;
     double square, off = 0;
@@ -78,8 +79,8 @@ static fv_status fit(const fv_pack_context *ctx, fv_latents *x, int32_t i, int k
     return FV_OK;
 }
 
-static fv_status visit(const fv_pack_context *ctx, visit_fn *fn, fv_latents *x, int32_t i,
-                       int kind) {
+static fv_status run_on_matrix(const fv_pack_context *ctx, visit_fn *fn, fv_latents *x, int32_t i,
+                               int kind) {
     fv_arena *scratch = &ctx->slots[0];
     fv_matrices matrices = {.be = ctx->be, .scratch = scratch};
     fv_pack_context one = *ctx;
@@ -95,7 +96,7 @@ static fv_status visit(const fv_pack_context *ctx, visit_fn *fn, fv_latents *x, 
 
 static fv_status visit_all(const fv_pack_context *ctx, visit_fn *fn, fv_latents *x) {
     for (int32_t i = 0; i < 2 * x->group; i++)
-        if (x->first[i / 2].state) FV_TRY(visit(ctx, fn, x, i / 2, i % 2));
+        if (x->first[i / 2].state) FV_TRY(run_on_matrix(ctx, fn, x, i / 2, i % 2));
     return FV_OK;
 }
 
@@ -122,8 +123,8 @@ fv_status fv_latents_add_own(const fv_pack_context *ctx, fv_latents *x, int32_t 
     if (x->lost <= x->allowed) return FV_OK;
     FV_TRY(fv_own_begin(ctx->scratch, lead->n, most, &x->own));
     for (int pass = 0; pass < FV_OWN_PASSES; pass++) {
-        if (pass > 0) FV_TRY(fv_own_end_pass(&x->own, ctx->matrices));
-        FV_TRY(visit_all(ctx, show, x));
+        if (pass > 0) FV_TRY(fv_own_finish_pass(&x->own, ctx->matrices));
+        FV_TRY(visit_all(ctx, add_residual, x));
     }
     FV_TRY(fv_own_choose(&x->own, ctx->scratch, x->lost, x->allowed));
     if (x->own.r == 0) return FV_OK;
@@ -131,5 +132,5 @@ fv_status fv_latents_add_own(const fv_pack_context *ctx, fv_latents *x, int32_t 
     FV_TRY(fv_latent_write(x->layer, &lead->shape[0], x->raw, data));
     fv_latent_write_row(&lead->shape[0], x->exact, data);
     fv_latent_write_own(&lead->shape[0], x->own.u, data);
-    return visit_all(ctx, fit, x);
+    return visit_all(ctx, fit_directions, x);
 }

@@ -67,7 +67,7 @@ static fv_status gather(const block *b, int32_t i, int k, fv_tensor m) {
                        .row = l->row + b->row0};
     FV_TRY(fv_rows_gather(ctx->kv, b->in->be, &rows, m));
     if (k == FV_PACKED_V) return FV_OK;
-    return fv_rows_turn(b->in->be, &b->back, fv_kv_get_shape(ctx->kv)->n_kv, m);
+    return fv_rows_rotate_by(b->in->be, &b->back, fv_kv_get_shape(ctx->kv)->n_kv, m);
 }
 
 enum { SUMS = 8 }; /* number i of a row goes to sum i % SUMS, so that additions overlap */
@@ -121,7 +121,7 @@ static fv_status project(const block *b, const fv_tensor *d, const fv_latent_col
 }
 
 /* Adds y = d P of a matrix to z, and keeps its d B^T for measure(). */
-static fv_status take(block *b, int32_t i, int k) {
+static fv_status project_matrix(block *b, int32_t i, int k) {
     fv_latents *x = b->x;
     const fv_latent_layer *l = &x->layer[i];
     int32_t n = held(b, x->first[i].state);
@@ -167,14 +167,14 @@ static fv_status measure(const block *b, int32_t i, int k, fv_tensor z) {
 /* ---- a block ------------------------------------------------------------------------------- */
 
 /* Estimates the coefficients of tokens that no layer after i holds. */
-static void settle(block *b, int32_t i) {
+static void estimate_missing(block *b, int32_t i) {
     fv_latents *x = b->x;
     int32_t from = 0, to = held(b, x->first[i].state);
     if (x->lacking[i].n == 0) return;
     for (int32_t next = i + 1; next < x->group && from == 0; next++)
         from = held(b, x->first[next].state);
     for (int32_t j = from; j < to; j++)
-        fv_lacking_guess(&x->lacking[i], x->raw + (size_t)(b->row0 + j) * (size_t)x->R, b->room);
+        fv_missing_estimate(&x->lacking[i], x->raw + (size_t)(b->row0 + j) * (size_t)x->R, b->room);
 }
 
 static fv_status write_codes(block *b) {
@@ -200,8 +200,8 @@ static fv_status run_rows(block *b) {
                           b->n, &b->back));
     for (int32_t i = 0; i < x->group; i++) {
         if (held(b, x->first[i].state) == 0) continue;
-        for (int k = 0; k < 2; k++) FV_TRY(take(b, i, k));
-        settle(b, i);
+        for (int k = 0; k < 2; k++) FV_TRY(project_matrix(b, i, k));
+        estimate_missing(b, i);
     }
     FV_TRY(write_codes(b));
     FV_TRY(fv_matrix_send(b->in, x->z + (size_t)b->row0 * (size_t)x->R, b->n, x->R, &z));

@@ -35,7 +35,7 @@ static fv_status times(const fv_own *own, fv_matrices *in, const float *x, int32
     return in->be->ops->matmul_nn(in->be, &a);
 }
 
-fv_status fv_own_show(fv_own *own, fv_matrices *in, const fv_tensor *e, double w) {
+fv_status fv_own_add_matrix(fv_own *own, fv_matrices *in, const fv_tensor *e, double w) {
     size_t rows = (size_t)e->rows, n = (size_t)own->n;
     fv_linear_args a = {.n_part = 1, .part = {{.w = *e}}};
     float *y;
@@ -49,7 +49,7 @@ fv_status fv_own_show(fv_own *own, fv_matrices *in, const fv_tensor *e, double w
     return FV_OK;
 }
 
-fv_status fv_own_end_pass(fv_own *own, fv_matrices *in) {
+fv_status fv_own_finish_pass(fv_own *own, fv_matrices *in) {
     size_t all = (size_t)own->p * (size_t)own->n;
     fv_tensor y, spare;
     float *q;

@@ -34,8 +34,8 @@ fv_status fv_own_begin(fv_arena *arena, int32_t n, int32_t most, fv_own *own);
 
 /* Shows a matrix e [rows, W] of weight w, rows <= n, F32 in the backend's memory. Each pass shows all
  * matrices. */
-fv_status fv_own_show(fv_own *own, fv_matrices *in, const fv_tensor *e, double w);
-fv_status fv_own_end_pass(fv_own *own, fv_matrices *in); /* not after the last one */
+fv_status fv_own_add_matrix(fv_own *own, fv_matrices *in, const fv_tensor *e, double w);
+fv_status fv_own_finish_pass(fv_own *own, fv_matrices *in); /* not after the last one */
 
 /* Chooses, after the last pass, as few directions as bring the sum of w ||E||^2 from `lost` down to
  * `allowed`, at most `most`. */

@@ -10,7 +10,7 @@
 
 /* Tokens of a resumed answer run after the prompt if they attended to other KV than the prompt's tokens
  * do: compressed KV, or fewer tokens from step to step. Otherwise they run with the prompt. */
-int32_t fv_prefill_rows_after(const fv_prefill_request *req) {
+int32_t fv_prefill_n_deferred(const fv_prefill_request *req) {
     return fv_plan_sees_less(req->plan) ? req->n_answer : 0;
 }
 
@@ -30,7 +30,7 @@ static fv_status run_answer(fv_decoder *dec, fv_model_runner *runner, const fv_p
                            .pos = n_prompt + i,
                            .partial = !observes && i + 1 < req->n_answer};
         FV_TRY(fv_text_codes_step(&text, dec, req->kv, n_prompt + i));
-        FV_TRY(fv_accum_let_go(req->kv, &plan->evict.accum, false));
+        FV_TRY(fv_accum_evict(req->kv, &plan->evict.accum, false));
         if (plan->evict.share)
             FV_TRY(fv_anneal(req->kv, plan->evict.share(plan, i + 1),
                              plan->evict.by_importance ? FV_ANNEAL_IMPORTANCE : FV_ANNEAL_RANK));
@@ -94,7 +94,7 @@ fv_status fv_prefill_run_answers(fv_prefill *p, float *logits) {
         if (!packed_well(req)) continue;
         if (req->plan->pack.first_packed)
             st = run_last_again(runner, req, &p->arena, logits + (size_t)b * vocab);
-        if (st == FV_OK && fv_prefill_rows_after(req))
+        if (st == FV_OK && fv_prefill_n_deferred(req))
             st = run_answer(p->dec, runner, req, logits + (size_t)b * vocab);
     }
     fv_model_runner_close(runner);

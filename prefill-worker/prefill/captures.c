@@ -19,20 +19,20 @@ static bool wants_capture(const fv_prefill *p, int32_t b, int32_t layer) {
  * layer's attention, and most methods capture only the source layer of a block. */
 static bool wants_window(const fv_prefill *p, int32_t b, int32_t layer) {
     bool each = p->req[b].plan->select.window.by_segment;
-    return fv_select_asks(p->req[b].plan, layer) &&
+    return fv_select_needs_attention(p->req[b].plan, layer) &&
            !fv_kv_borrows(p->req[b].kv, layer, each ? FV_SEG_TEXT : FV_SEG_VISUAL);
 }
 
 bool fv_prefill_captures_any(const fv_prefill *p, int32_t b, int32_t l0, int32_t l1) {
     for (int32_t l = l0; l < l1; l++)
         if (wants_capture(p, b, l) || wants_window(p, b, l) || p->req[b].plan->evict.accum_tokens ||
-            fv_prefill_sums_rows(p, b, l))
+            fv_prefill_has_row_sums(p, b, l))
             return true;
     return false;
 }
 
 int32_t fv_prefill_prompt_end(const fv_prefill *p, int32_t b) {
-    return p->rows.first[b + 1] - (p->req[b].n_answer - fv_prefill_rows_after(&p->req[b]));
+    return p->rows.first[b + 1] - (p->req[b].n_answer - fv_prefill_n_deferred(&p->req[b]));
 }
 
 /* Counts those of the last `rows` prompt rows of request b that are in [a, e). */
@@ -67,7 +67,7 @@ static fv_status open_sums_of(fv_prefill *p, int32_t b, int32_t l0, int32_t l1) 
         int32_t n_kind = plan->select.window.by_segment ? FV_N_SEG : 1;
         if (wants_window(p, b, l)) FV_TRY(open_sums_at(p, b, n_kind, &p->sums[b][l]));
         if (plan->evict.accum_tokens) FV_TRY(open_sums_at(p, b, 1, &p->accums[b][l]));
-        if (fv_prefill_sums_rows(p, b, l)) FV_TRY(fv_prefill_open_row_sums(p, b, l));
+        if (fv_prefill_has_row_sums(p, b, l)) FV_TRY(fv_prefill_open_row_sums(p, b, l));
     }
     return FV_OK;
 }
@@ -136,7 +136,7 @@ fv_status fv_prefill_ask_captures(fv_prefill *p, int32_t b, int32_t l0, int32_t 
     for (int32_t l = l0; l < l1 && n_accum > 0; l++)
         capture[seq->n_capture++] = accum_capture(p, b, l, n_accum);
     for (int32_t l = l0; l < l1; l++) {
-        if (!fv_prefill_sums_rows(p, b, l)) continue;
+        if (!fv_prefill_has_row_sums(p, b, l)) continue;
         FV_TRY(fv_prefill_row_sums_capture(p, b, l, a, e, &capture[seq->n_capture]));
         seq->n_capture += capture[seq->n_capture].n_row > 0;
     }
@@ -144,7 +144,7 @@ fv_status fv_prefill_ask_captures(fv_prefill *p, int32_t b, int32_t l0, int32_t 
     return FV_OK;
 }
 
-static fv_status keep_paid(fv_prefill *p, int32_t b, int32_t layer) {
+static fv_status keep_attention(fv_prefill *p, int32_t b, int32_t layer) {
     int32_t *pos, n;
     FV_TRY(fv_prefill_visual_rows(p, b, &pos, &n));
     FV_TRY(FV_ARENA_NEW(&p->arena, p->req[b].n, p->attention[b][layer]));
@@ -152,11 +152,11 @@ static fv_status keep_paid(fv_prefill *p, int32_t b, int32_t layer) {
     return FV_OK;
 }
 
-static fv_status tell_ranked(fv_prefill *p, int32_t b, int32_t layer) {
+static fv_status report_ranked(fv_prefill *p, int32_t b, int32_t layer) {
     const fv_prefill_request *req = &p->req[b];
     int32_t *pos, n;
     if (!(req->plan->capture[layer] & FV_CAPTURE_LAST_ROW)) return FV_OK;
-    if (req->plan->pack.observed || req->plan->evict.share) FV_TRY(keep_paid(p, b, layer));
+    if (req->plan->pack.observed || req->plan->evict.share) FV_TRY(keep_attention(p, b, layer));
     if (!req->ranked) return FV_OK;
     FV_TRY(fv_prefill_visual_rows(p, b, &pos, &n));
     return req->ranked(req->ranked_user, layer, p->visual[b].attention, pos, n);
@@ -190,7 +190,7 @@ fv_status fv_prefill_read_captures(fv_prefill *p, int32_t b, const fv_forward_se
         const fv_forward_capture *capture = &seq->capture[i];
         fv_prune_head_mean(capture->p, n_head, capture->n_key, v->n, v->attention);
         FV_TRY(measure_ablation(p, b, capture));
-        FV_TRY(tell_ranked(p, b, capture->layer));
+        FV_TRY(report_ranked(p, b, capture->layer));
         if (req->attention)
             fv_prune_head_mean(capture->p, n_head, capture->n_key, capture->n_key,
                                req->attention + (size_t)capture->layer * (size_t)req->n);

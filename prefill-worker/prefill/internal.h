@@ -97,10 +97,10 @@ fv_status fv_prefill_read_captures(fv_prefill *p, int32_t b, const fv_forward_se
 /* ---- sums.c --------------------------------------------------------------------- */
 
 /* Whether the prune stage captures many tokens in the layer. */
-bool fv_prefill_sums_rows(const fv_prefill *p, int32_t b, int32_t layer);
+bool fv_prefill_has_row_sums(const fv_prefill *p, int32_t b, int32_t layer);
 
 /* Passes the maximum attention of a layer that has run to the observer. */
-fv_status fv_prefill_tell_head_max(const fv_prefill *p, int32_t b, int32_t layer);
+fv_status fv_prefill_report_head_max(const fv_prefill *p, int32_t b, int32_t layer);
 
 /* Finds the scorers from input embeddings, before the first layer runs, if the plan needs them. */
 fv_status fv_prefill_find_scorers(fv_prefill *p, int32_t b);
@@ -137,7 +137,7 @@ fv_status fv_prefill_run_masked(fv_prefill *p, int32_t b, int32_t l0, int32_t l1
 /* ---- answer.c ------------------------------------------------------------------- */
 
 /* Number of tokens of a resumed answer that run after the prompt instead of with it. */
-int32_t fv_prefill_rows_after(const fv_prefill_request *req);
+int32_t fv_prefill_n_deferred(const fv_prefill_request *req);
 
 /* Runs these tokens, after the prompt's last row again if the policy says so; logits [n_req, vocab]. */
 fv_status fv_prefill_run_answers(fv_prefill *p, float *logits);

@@ -29,7 +29,7 @@ fv_status fv_prefill_mask_rows(fv_prefill *p, int32_t b, int32_t layer, const in
 }
 
 /* Counts those of n ascending positions that are before `pos`. */
-static int32_t ahead(const int32_t *of, int32_t n, int32_t pos) {
+static int32_t count_before(const int32_t *of, int32_t n, int32_t pos) {
     int32_t i = 0;
     while (i < n && of[i] < pos) i++;
     return i;
@@ -37,8 +37,8 @@ static int32_t ahead(const int32_t *of, int32_t n, int32_t pos) {
 
 /* Hides masked rows from masked rows [a, e), whichever pass they are in: sets for each segment how many of
  * the last entries each row does not see. */
-static fv_status hide(fv_prefill *p, int32_t b, int32_t layer, int32_t a, int32_t e,
-                      const int32_t **out) {
+static fv_status hide_masked(fv_prefill *p, int32_t b, int32_t layer, int32_t a, int32_t e,
+                             const int32_t **out) {
     const fv_kv *kv = p->req[b].kv;
     int32_t n = e - a, *masked_tail;
     FV_TRY(FV_ARENA_NEW(&p->group, (size_t)n * FV_N_SEG, masked_tail));
@@ -47,8 +47,8 @@ static fv_status hide(fv_prefill *p, int32_t b, int32_t layer, int32_t a, int32_
         int32_t len = fv_kv_len(kv, layer, 0, (fv_kv_segment)seg);
         int32_t seen = seg == FV_SEG_VISUAL ? p->visual[b].n : len;
         for (int32_t i = 0; i < n; i++)
-            masked_tail[seg * n + i] =
-                len + (seg == FV_SEG_VISUAL ? n : 0) - ahead(pos, seen, p->mask[b].pos[a + i]);
+            masked_tail[seg * n + i] = len + (seg == FV_SEG_VISUAL ? n : 0) -
+                                       count_before(pos, seen, p->mask[b].pos[a + i]);
     }
     *out = masked_tail;
     return FV_OK;
@@ -67,7 +67,7 @@ static fv_status run_some(fv_prefill *p, int32_t b, int32_t l0, int32_t l1, int3
     FV_TRY(FV_ARENA_NEW(&p->group, e - a, image));
     memset(image, FV_SEG_VISUAL, (size_t)(e - a));
     seq.seg = image;
-    FV_TRY(hide(p, b, l0, a, e, &seq.masked_tail));
+    FV_TRY(hide_masked(p, b, l0, a, e, &seq.masked_tail));
     return fv_decoder_layers(p->dec, &pass, l0, l1);
 }
 

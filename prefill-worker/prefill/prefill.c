@@ -88,7 +88,7 @@ static fv_status start(fv_prefill *p) {
     fv_prefill_rows *rows = &p->rows;
     int32_t n_layer = fv_decoder_config(p->dec)->n_layer;
     for (int32_t b = 0; b < p->n_req; b++)
-        rows->n += p->req[b].n - fv_prefill_rows_after(&p->req[b]);
+        rows->n += p->req[b].n - fv_prefill_n_deferred(&p->req[b]);
     FV_TRY(FV_ARENA_NEW(&p->arena, p->n_req, p->attention));
     for (int32_t b = 0; b < p->n_req; b++)
         FV_TRY(FV_ARENA_NEW(&p->arena, n_layer, p->attention[b]));
@@ -119,7 +119,7 @@ static fv_status start(fv_prefill *p) {
     }
     for (int32_t b = 0, at = 0; b < p->n_req; at = rows->first[++b]) {
         const fv_prefill_request *req = &p->req[b];
-        int32_t n = req->n - fv_prefill_rows_after(req);
+        int32_t n = req->n - fv_prefill_n_deferred(req);
         FV_TRY(embed_request(p, req, fv_tensor_rows(rows->x, at, n)));
         for (int32_t r = 0; r < n; r++) {
             rows->pos[at + r] = r;
@@ -299,7 +299,7 @@ static fv_status pack_ready(fv_prefill *p) {
 
 /* Whether a group is compressed while the next one runs: on a device that computes asynchronously, all
  * groups but the last are. */
-static bool packs_later(const fv_prefill *p, int32_t l1) {
+static bool packs_in_next_group(const fv_prefill *p, int32_t l1) {
     bool any = false;
     for (int32_t b = 0; b < p->n_req; b++) any |= fv_plan_packs_any(p->req[b].plan);
     return any && l1 < fv_decoder_config(p->dec)->n_layer &&
@@ -346,20 +346,20 @@ static fv_status run_group(fv_prefill *p, int32_t l0, int32_t l1) {
         FV_TRY(fv_prefill_mark_order(p, b, l0, l1));
         FV_TRY(fv_rank_run(p->visual[b].rank_from, req->kv, l1,
                            (const float *const *)p->attention[b]));
-        FV_TRY(fv_prefill_tell_head_max(p, b, l1 - 1));
+        FV_TRY(fv_prefill_report_head_max(p, b, l1 - 1));
         p->ready[b] = ready_of(p, b, l1);
     }
     FV_TRY(be->ops->sync(be)); /* packing reads the moved rows while the next group runs */
-    return packs_later(p, l1) ? FV_OK : pack_ready(p);
+    return packs_in_next_group(p, l1) ? FV_OK : pack_ready(p);
 }
 
 /* Announces the layers that are final, if there are more than before. */
-static fv_status say_final(fv_prefill *p) {
+static fv_status announce_final(fv_prefill *p) {
     fv_backend *be = fv_decoder_backend(p->dec);
     int32_t n = fv_decoder_config(p->dec)->n_layer;
     for (int32_t b = 0; b < p->n_req; b++) {
         const fv_plan *plan = p->req[b].plan;
-        bool goes_on = fv_prefill_rows_after(&p->req[b]) || plan->pack.first_packed;
+        bool goes_on = fv_prefill_n_deferred(&p->req[b]) || plan->pack.first_packed;
         int32_t final = goes_on ? 0 : p->packed[b];
         if (final < n) n = final;
     }
@@ -379,7 +379,7 @@ static bool phase_starts(const fv_prefill *p, int32_t layer) {
 
 /* Whether an observer wants the maximum attention of every layer: each layer is then a group of its own, as
  * there is memory for one layer's sums. */
-static bool tells_head_max(const fv_prefill *p) {
+static bool reports_head_max(const fv_prefill *p) {
     for (int32_t b = 0; b < p->n_req; b++)
         if (p->req[b].head_max) return true;
     return false;
@@ -389,7 +389,7 @@ static bool tells_head_max(const fv_prefill *p) {
  * end inside a lazy block goes on to the block's end. */
 static int32_t group_end(const fv_prefill *p, int32_t l0, int32_t n_layer) {
     int32_t l1 = l0 + 1;
-    while (l1 < n_layer && !phase_starts(p, l1) && !tells_head_max(p) &&
+    while (l1 < n_layer && !phase_starts(p, l1) && !reports_head_max(p) &&
            (p->opt->group == 0 || l1 - l0 < p->opt->group || layers_done_below(p, l1) < l1))
         l1++;
     return l1;
@@ -438,7 +438,7 @@ static fv_status run(fv_prefill *p, float *logits) {
         l1 = group_end(p, l0, n_layer);
         FV_TRY(fv_prefill_drop_rows(p, l0));
         FV_TRY(run_group(p, l0, l1));
-        if (l1 < n_layer) FV_TRY(say_final(p));
+        if (l1 < n_layer) FV_TRY(announce_final(p));
     }
     end_prompts(p);
     FV_TRY(fv_decoder_logits(p->dec, matrix(&p->last, p->n_req, p->d), logits));

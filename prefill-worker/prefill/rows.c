@@ -91,7 +91,7 @@ static fv_status edit_rows(fv_prefill *p, int32_t b, const fv_plan_edit *edit, c
     const fv_plan *plan = p->req[b].plan;
     fv_prefill_visual *v = &p->visual[b];
     uint8_t capture = edit->layer > 0 ? plan->capture[edit->layer - 1] : 0;
-    bool sums = edit->layer > 0 && fv_prefill_sums_rows(p, b, edit->layer - 1);
+    bool sums = edit->layer > 0 && fv_prefill_has_row_sums(p, b, edit->layer - 1);
     float *x = NULL;
     if (edit->lookahead) FV_TRY(lookahead(p, b, edit->layer));
     if (edit->merged) FV_TRY(bring_visual(p, b, &x));
@@ -126,7 +126,7 @@ static fv_status edit_rows(fv_prefill *p, int32_t b, const fv_plan_edit *edit, c
 /* Adapts the plan of the layers from `layer` on, before which tokens were dropped by data. A lazy block
  * that goes on is cut, because layers share keys of the same tokens
  * only; and the layer in which the tokens were chosen ranks those that stay. */
-static void cut_plan(fv_prefill *p, int32_t b, int32_t layer) {
+static void adapt_plan(fv_prefill *p, int32_t b, int32_t layer) {
     const fv_plan *plan = p->req[b].plan;
     fv_kv *kv = p->req[b].kv;
     int32_t source_layer = fv_kv_source_layer(kv, layer);
@@ -194,7 +194,7 @@ static fv_status choose_rows(fv_prefill *p, int32_t b, int32_t layer, going *to)
     }
     if (edit && edit->masks) FV_TRY(mask_rows(p, b, layer, at, n_visual, &e));
     p->visual[b].n = e.n + e.n_merged;
-    if (edit && edit->by_data && e.n < n_visual) cut_plan(p, b, layer);
+    if (edit && edit->by_data && e.n < n_visual) adapt_plan(p, b, layer);
     return FV_OK;
 }
 

@@ -27,11 +27,11 @@ static const row_sums *sums_of(const fv_prefill *p, int32_t b, int32_t layer) {
     return NULL;
 }
 
-bool fv_prefill_sums_rows(const fv_prefill *p, int32_t b, int32_t layer) {
+bool fv_prefill_has_row_sums(const fv_prefill *p, int32_t b, int32_t layer) {
     return sums_of(p, b, layer) != NULL;
 }
 
-fv_status fv_prefill_tell_head_max(const fv_prefill *p, int32_t b, int32_t layer) {
+fv_status fv_prefill_report_head_max(const fv_prefill *p, int32_t b, int32_t layer) {
     const fv_prefill_request *req = &p->req[b];
     const fv_prefill_visual *v = &p->visual[b];
     if (!req->head_max) return FV_OK;
@@ -118,7 +118,7 @@ static fv_status weigh_rows(fv_prefill *p, int32_t b, int32_t layer, int32_t a, 
                             const float **out) {
     const fv_prefill_visual *v = &p->visual[b];
     int32_t after = fv_prefill_prompt_end(p, b) - v->n_after;
-    bool turned = p->req[b].plan->capture[layer] & FV_CAPTURE_TURNED;
+    bool turned = p->req[b].plan->capture[layer] & FV_CAPTURE_UNROTATED;
     float *weight;
     FV_TRY(FV_ARENA_NEW(&p->group, (size_t)(e - a) * (size_t)v->n_key, weight));
     for (int32_t r = a; r < e; r++)

@@ -81,8 +81,8 @@ static fv_status check_kind(const fv_model_config *cfg, int32_t id, int32_t imag
                             const fv_layout *layout) {
     bool video = is_video(cfg, id);
     if (video == layout->video) return FV_OK;
-    return FV_FAIL(FV_EINVAL, "the prompt has %s in place %d, and %s is given there",
-                   video ? "a video" : "an image", image, video ? "an image" : "a video");
+    return FV_FAIL(FV_EINVAL, "image %d: the prompt has %s there, but %s was given", image,
+                   video ? "a video" : "an image", video ? "an image" : "a video");
 }
 
 static fv_status expand(const fv_tokenizer *tok, const fv_model_config *cfg, const int32_t *ids,
@@ -178,7 +178,7 @@ static fv_status write_images(const char *text, size_t n, const uint8_t *user, c
 static fv_status encode(const fv_tokenizer *tok, const fv_model_config *cfg, const char *text,
                         size_t n, bool add_special, const fv_text_marks *marks, int32_t **ids,
                         int32_t *n_ids) {
-    const char *written = cfg->has_vision ? fv_layout_written(cfg->layout.family) : NULL;
+    const char *written = cfg->has_vision ? fv_layout_replacement_text(cfg->layout.family) : NULL;
     fv_text_marks moved = marks ? *marks : (fv_text_marks){0};
     text_bytes b;
     if (!written) return fv_tokenizer_encode_marked(tok, text, n, add_special, marks, ids, n_ids);

@@ -26,7 +26,8 @@ static bool any_below(const float *cos, int32_t n, double least) {
     return false;
 }
 
-__attribute__((format(printf, 2, 3))) static void say(fv_prune_state *s, const char *fmt, ...) {
+__attribute__((format(printf, 2, 3))) static void add_note(fv_prune_state *s, const char *fmt,
+                                                           ...) {
     size_t n = strlen(s->said);
     va_list ap;
     if (n > 0) n += (size_t)snprintf(s->said + n, sizeof s->said - n, "; ");
@@ -41,8 +42,8 @@ static void filter(const fv_prune_context *ctx, fv_prune_state *s, int32_t *kept
         if ((double)ctx->l2[j] > ctx->thresholds.l2) kept[(*n_kept)++] = j;
     s->stage = TRACK;
     s->over = *n_kept == 0;
-    say(s, "filtered after layer %d: kept %d of %d visual tokens", ctx->layer - 1, *n_kept,
-        ctx->n_visual);
+    add_note(s, "filtered after layer %d: kept %d of %d visual tokens", ctx->layer - 1, *n_kept,
+             ctx->n_visual);
 }
 
 static void track(const fv_prune_context *ctx, fv_prune_state *s, int32_t *n_kept) {
@@ -54,7 +55,7 @@ static void track(const fv_prune_context *ctx, fv_prune_state *s, int32_t *n_kep
     if (s->count < p->exit_count) return;
     *n_kept = 0;
     s->over = true;
-    say(s, "dropped after layer %d", ctx->layer - 1);
+    add_note(s, "dropped after layer %d", ctx->layer - 1);
 }
 
 static fv_status keep(const fv_prune_context *ctx, fv_prune_state *s, int32_t *kept,
@@ -64,8 +65,8 @@ static fv_status keep(const fv_prune_context *ctx, fv_prune_state *s, int32_t *k
     assert(ctx->n_visual == 0 || (ctx->l2 && ctx->cos));
     FV_TRY(fv_visipruner_filter(p, ctx->n_layer, &forced));
     if (ctx->thresholds_of && !s->said[0])
-        say(s, "cos %.6g, l2 %.4g, exit_cos %.6g, thresholds of %s", ctx->thresholds.cos,
-            ctx->thresholds.l2, ctx->thresholds.exit_cos, ctx->thresholds_of);
+        add_note(s, "cos %.6g, l2 %.4g, exit_cos %.6g, thresholds of %s", ctx->thresholds.cos,
+                 ctx->thresholds.l2, ctx->thresholds.exit_cos, ctx->thresholds_of);
     *n_kept = ctx->n_visual;
     for (int32_t j = 0; j < ctx->n_visual; j++) kept[j] = j;
     bool now = forced >= 0

@@ -6,7 +6,7 @@
 
 static fv_status keep(const fv_select_context *ctx, fv_arena *arena, int32_t *const kept[FV_N_SEG],
                       int32_t n_kept[FV_N_SEG]) {
-    return fv_select_hitters(ctx, ctx->params->select_h2o.normalise_seen, arena, kept, n_kept);
+    return fv_select_by_attention(ctx, ctx->params->select_h2o.normalise_seen, arena, kept, n_kept);
 }
 
 const fv_select_method fv_select_h2o = {.keep = keep};

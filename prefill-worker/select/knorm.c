@@ -35,7 +35,7 @@ static fv_status keep(const fv_select_context *ctx, fv_arena *arena, int32_t *co
     bool shared = ctx->params->select_knorm.heads_shared;
     FV_TRY(norms(ctx, shared ? 0 : ctx->head, shared ? ctx->n_kv : ctx->head + 1, arena, of));
     for (int32_t i = 0; i < rows.n; i++) score[i] = of[rows.row[i].seg][rows.row[i].at];
-    return fv_select_heavy(ctx, &rows, score, arena, kept, n_kept);
+    return fv_select_by_budget(ctx, &rows, score, arena, kept, n_kept);
 }
 
 const fv_select_method fv_select_knorm = {.keep = keep};

@@ -22,7 +22,8 @@ enum { PINNED = 4 };
 /* ---- what stays ------------------------------------------------------------------------- */
 
 /* Scores text rows, or the first rows, above any attention. */
-static void put_first(const fv_select_context *ctx, const fv_select_rows *rows, float *score) {
+static void score_first_rows(const fv_select_context *ctx, const fv_select_rows *rows,
+                             float *score) {
     const fv_select_lookm_params *p = &ctx->params->select_lookm;
     for (int32_t i = 0; i < rows->n; i++) {
         bool first = p->prior_text
@@ -48,10 +49,10 @@ static fv_status keep(const fv_select_context *ctx, fv_arena *arena, int32_t *co
     FV_TRY(fv_select_order(ctx, arena, &rows));
     FV_TRY(FV_ARENA_NEW(arena, rows.n, score));
     FV_TRY(fv_select_score(ctx, &rows, arena, score));
-    put_first(ctx, &rows, score);
+    score_first_rows(ctx, &rows, score);
     if (rows.n > (int64_t)ctx->budget.heavy + ctx->budget.recent)
         own.budget.heavy = heavy_of(ctx, &rows);
-    return fv_select_heavy(&own, &rows, score, arena, kept, n_kept);
+    return fv_select_by_budget(&own, &rows, score, arena, kept, n_kept);
 }
 
 /* ---- merging ------------------------------------------------------------------------------ */
@@ -66,7 +67,7 @@ typedef struct head {
     double *cosine;          /* [n_leave] with that row */
 } head;
 
-static fv_status bring(const fv_select_kept *k, int32_t g, fv_arena *arena, head *h) {
+static fv_status read_rows(const fv_select_kept *k, int32_t g, fv_arena *arena, head *h) {
     size_t d = (size_t)fv_kv_get_shape(k->kv)->d_head;
     for (int value = 0; value < 2; value++) {
         float *of[FV_N_SEG];
@@ -83,7 +84,7 @@ static fv_status bring(const fv_select_kept *k, int32_t g, fv_arena *arena, head
     return FV_OK;
 }
 
-static fv_status open_head(const fv_select_kept *k, int32_t g, fv_arena *arena, head *h) {
+static fv_status read_head(const fv_select_kept *k, int32_t g, fv_arena *arena, head *h) {
     fv_select_context ctx = {0};
     int32_t at[FV_N_SEG] = {0};
     for (int seg = 0; seg < FV_N_SEG; seg++) {
@@ -105,7 +106,7 @@ static fv_status open_head(const fv_select_kept *k, int32_t g, fv_arena *arena, 
         else
             h->leave[h->n_leave++] = i;
     }
-    return bring(k, g, arena, h);
+    return read_rows(k, g, arena, h);
 }
 
 static double dot(const float *x, const float *y, int32_t n) {
@@ -132,7 +133,7 @@ static void find_nearest(head *h, int32_t d) {
 }
 
 /* Sets to = -1 for rows that a weighted merge skips. All heads drop as many rows as the first. */
-static void pass_over_far(head *heads, int32_t n_kv) {
+static void skip_far(head *heads, int32_t n_kv) {
     int32_t n = heads[0].n_leave;
     double all = 0;
     for (int32_t g = 0; g < n_kv; g++)
@@ -193,11 +194,11 @@ static fv_status merge(const fv_select_kept *k, fv_arena *arena) {
     if (k->params->select_lookm.merge_none) return FV_OK;
     FV_TRY(FV_ARENA_NEW(arena, s->n_kv, heads));
     for (int32_t g = 0; g < s->n_kv; g++) {
-        FV_TRY(open_head(k, g, arena, &heads[g]));
+        FV_TRY(read_head(k, g, arena, &heads[g]));
         if (heads[g].n_stay == 0 || heads[g].n_leave == 0) return FV_OK;
         find_nearest(&heads[g], s->d_head);
     }
-    if (k->params->select_lookm.merge_weighted) pass_over_far(heads, s->n_kv);
+    if (k->params->select_lookm.merge_weighted) skip_far(heads, s->n_kv);
     for (int32_t g = 0; g < s->n_kv; g++) FV_TRY(write_head(k, g, &heads[g], arena));
     return FV_OK;
 }

@@ -19,7 +19,7 @@ static fv_status keep(const fv_select_context *ctx, fv_arena *arena, int32_t *co
         fv_subset(seed, rows.n - ctx->budget.recent, ctx->budget.heavy, drawn);
         for (int32_t k = 0; k < ctx->budget.heavy; k++) score[drawn[k]] = 1;
     }
-    return fv_select_heavy(ctx, &rows, score, arena, kept, n_kept);
+    return fv_select_by_budget(ctx, &rows, score, arena, kept, n_kept);
 }
 
 const fv_select_method fv_select_random = {.keep = keep};

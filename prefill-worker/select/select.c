@@ -15,7 +15,7 @@ static const fv_select_method *const methods[] = {
 #include "policy/methods.def"
 };
 
-bool fv_select_asks(const fv_plan *plan, int32_t layer) {
+bool fv_select_needs_attention(const fv_plan *plan, int32_t layer) {
     if (!plan->select.count || plan->select.window.rows == 0) return false;
     int32_t rows = plan->visual[layer] + plan->shape.n_text;
     for (int32_t g = 0; g < plan->shape.n_kv; g++)
@@ -65,8 +65,8 @@ static fv_status reduce_block(const fv_select_sums *sums, block b, const fv_sele
     return FV_OK;
 }
 
-static fv_status bring_paid(const fv_select_sums *sums, block b, fv_arena *arena,
-                            fv_select_context *ctx) {
+static fv_status set_block_attention(const fv_select_sums *sums, block b, fv_arena *arena,
+                                     fv_select_context *ctx) {
     float *attention;
     for (int from = 0; from < FV_N_SEG; from++)
         for (int to = 0; to < FV_N_SEG; to++) {
@@ -76,7 +76,8 @@ static fv_status bring_paid(const fv_select_sums *sums, block b, fv_arena *arena
     return FV_OK;
 }
 
-static fv_status bring_own(const fv_select_sums *sums, fv_arena *arena, fv_select_context *ctx) {
+static fv_status set_own_attention(const fv_select_sums *sums, fv_arena *arena,
+                                   fv_select_context *ctx) {
     float *attention;
     for (int from = 0; from < FV_N_SEG; from++) {
         FV_TRY(reduce_heads(sums, ctx, from, FV_SEG_TEXT, arena, &attention));
@@ -128,7 +129,7 @@ static fv_select_context context_of(const fv_plan *plan, fv_backend *be, const f
     return ctx;
 }
 
-static void bring_sums(const fv_plan *plan, const fv_select_sums *sums, fv_select_context *ctx) {
+static void set_sums(const fv_plan *plan, const fv_select_sums *sums, fv_select_context *ctx) {
     int32_t group = sums->n_head / ctx->n_kv;
     ctx->sums = sums;
     ctx->head0 = plan->select.window.shared ? 0 : ctx->head * group;
@@ -139,13 +140,13 @@ static void bring_sums(const fv_plan *plan, const fv_select_sums *sums, fv_selec
 static fv_status choose_head(const fv_select_method *method, const fv_plan *plan, fv_backend *be,
                              const fv_kv *kv, const fv_select_sums *sums, block b, int32_t n_choose,
                              int32_t head, fv_arena *arena, layer_choice *choice) {
-    bool asks = fv_select_asks(plan, b.first);
+    bool asks = fv_select_needs_attention(plan, b.first);
     fv_select_context ctx = context_of(plan, be, kv, b.first, head);
-    if (asks) bring_sums(plan, &sums[b.first], &ctx);
-    if (asks && plan->select.window.by_segment) FV_TRY(bring_paid(sums, b, arena, &ctx));
+    if (asks) set_sums(plan, &sums[b.first], &ctx);
+    if (asks && plan->select.window.by_segment) FV_TRY(set_block_attention(sums, b, arena, &ctx));
     for (int32_t i = 0; i < n_choose; i++) {
         ctx.layer = b.first + i;
-        if (asks && n_choose > 1) FV_TRY(bring_own(&sums[ctx.layer], arena, &ctx));
+        if (asks && n_choose > 1) FV_TRY(set_own_attention(&sums[ctx.layer], arena, &ctx));
         FV_TRY(ask_method(method, plan, &ctx, arena, &choice[i]));
     }
     return FV_OK;

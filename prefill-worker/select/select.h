@@ -60,7 +60,7 @@ typedef struct fv_select_method {
 } fv_select_method;
 
 /* Whether the plan's select stage needs to know the attention of a layer. */
-bool fv_select_asks(const fv_plan *plan, int32_t layer);
+bool fv_select_needs_attention(const fv_plan *plan, int32_t layer);
 
 /* Runs the plan's select stage on layers [l0, l1) of a store, which are prefilled and contain whole lazy
  * blocks only; sums [N]. Layers of a block hold the same entries of the segments that they share. A method

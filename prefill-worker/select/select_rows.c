@@ -57,9 +57,9 @@ static void to_means(const fv_select_context *ctx, const fv_select_rows *rows, f
     }
 }
 
-fv_status fv_select_heavy(const fv_select_context *ctx, const fv_select_rows *rows,
-                          const float *score, fv_arena *arena, int32_t *const kept[FV_N_SEG],
-                          int32_t n_kept[FV_N_SEG]) {
+fv_status fv_select_by_budget(const fv_select_context *ctx, const fv_select_rows *rows,
+                              const float *score, fv_arena *arena, int32_t *const kept[FV_N_SEG],
+                              int32_t n_kept[FV_N_SEG]) {
     fv_plan_budget b = ctx->budget;
     bool all = rows->n <= (int64_t)b.heavy + b.recent;
     int32_t ahead = all ? 0 : rows->n - b.recent, n_heavy = all ? 0 : b.heavy, *heavy;
@@ -74,13 +74,13 @@ fv_status fv_select_heavy(const fv_select_context *ctx, const fv_select_rows *ro
     return FV_OK;
 }
 
-fv_status fv_select_hitters(const fv_select_context *ctx, bool mean, fv_arena *arena,
-                            int32_t *const kept[FV_N_SEG], int32_t n_kept[FV_N_SEG]) {
+fv_status fv_select_by_attention(const fv_select_context *ctx, bool mean, fv_arena *arena,
+                                 int32_t *const kept[FV_N_SEG], int32_t n_kept[FV_N_SEG]) {
     fv_select_rows rows;
     float *score;
     FV_TRY(fv_select_order(ctx, arena, &rows));
     FV_TRY(FV_ARENA_NEW(arena, rows.n, score));
     FV_TRY(fv_select_score(ctx, &rows, arena, score));
     if (mean) to_means(ctx, &rows, score);
-    return fv_select_heavy(ctx, &rows, score, arena, kept, n_kept);
+    return fv_select_by_budget(ctx, &rows, score, arena, kept, n_kept);
 }

@@ -31,13 +31,13 @@ fv_status fv_select_score(const fv_select_context *ctx, const fv_select_rows *ro
 /* Chooses as most methods do, by the context's budget: keeps the last `recent` rows, and of the rows
  * before them the `heavy` of highest score; keeps all rows if there are no more. score [n]; scores of the
  * last rows are not read. */
-fv_status fv_select_heavy(const fv_select_context *ctx, const fv_select_rows *rows,
-                          const float *score, fv_arena *arena, int32_t *const kept[FV_N_SEG],
-                          int32_t n_kept[FV_N_SEG]);
+fv_status fv_select_by_budget(const fv_select_context *ctx, const fv_select_rows *rows,
+                              const float *score, fv_arena *arena, int32_t *const kept[FV_N_SEG],
+                              int32_t n_kept[FV_N_SEG]);
 
 /* Chooses by the attention of all prompt tokens: by its sum, or with `mean` by that sum divided by the
  * number of tokens that attend to a row, n_prompt less its position. */
-fv_status fv_select_hitters(const fv_select_context *ctx, bool mean, fv_arena *arena,
-                            int32_t *const kept[FV_N_SEG], int32_t n_kept[FV_N_SEG]);
+fv_status fv_select_by_attention(const fv_select_context *ctx, bool mean, fv_arena *arena,
+                                 int32_t *const kept[FV_N_SEG], int32_t n_kept[FV_N_SEG]);
 
 #endif

@@ -44,7 +44,7 @@ static fv_status keep(const fv_select_context *ctx, fv_arena *arena, int32_t *co
     FV_TRY(FV_ARENA_NEW(arena, rows.n, score));
     if (rows.n > ctx->budget.recent)
         FV_TRY(pooled(ctx, &rows, rows.n - ctx->budget.recent, arena, score));
-    return fv_select_heavy(ctx, &rows, score, arena, kept, n_kept);
+    return fv_select_by_budget(ctx, &rows, score, arena, kept, n_kept);
 }
 
 const fv_select_method fv_select_snapkv = {.keep = keep};

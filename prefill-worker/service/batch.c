@@ -255,7 +255,7 @@ static fv_status take_token(fv_task *t, const float *logits) {
     FV_TRY(fv_prefill_job_end(&t->prefill));
     FV_TRY(fv_prefill_job_first(&t->prefill, logits));
     FV_TRY(fv_fail_caller(fv_task_tell_prompt(t)));
-    fv_task_say(t, &t->first);
+    fv_task_post(t, &t->first);
     return FV_OK;
 }
 
@@ -301,7 +301,7 @@ static void run_batch(fv_prefill_worker *w, fv_task **batch, int32_t n, size_t r
             batch[n_token++] = t;
     }
     if (n_token > 0)
-        fv_prefill_went_well(w);
+        fv_prefill_count_good(w);
     else if (st != FV_ECANCELLED)
         atomic_fetch_add(&w->n_bad, 1);
     for (int32_t i = 0; i < n_token; i++) {

@@ -80,7 +80,7 @@ static void read_next(fv_unit *unit) {
     if (more && !atomic_load(&t->cancelled))
         add_next(t);
     else
-        fv_jobs_follow(w->jobs, &p->back); /* the task belongs to the computing thread now */
+        fv_jobs_post_followup(w->jobs, &p->back); /* the task belongs to the computing thread now */
 }
 
 /* ---- the computing thread ------------------------------------------------------------------- */

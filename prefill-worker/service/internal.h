@@ -228,7 +228,7 @@ void fv_prefill_while_encoding(void *worker); /* callback of fv_vision_between *
 void fv_task_end(fv_task *t, fv_status st);
 bool fv_task_wanted(const fv_task *t); /* neither cancelled nor past its deadline */
 void fv_task_end_unwanted(fv_task *t);
-void fv_task_say(fv_task *t, fv_rpc_op *op);     /* posts an event to the loop thread */
+void fv_task_post(fv_task *t, fv_rpc_op *op);    /* posts an event to the loop thread */
 void fv_task_prepared(fv_task *t, fv_status st); /* moves on a task that was prepared with `st` */
 uint64_t fv_task_layers_run(const void *worker); /* `shared` of tasks that compute */
 
@@ -253,7 +253,7 @@ double
 fv_prefill_probe_pause(const fv_prefill_worker *w); /* seconds until it is due; below 0: never */
 void fv_prefill_probe_begin(fv_prefill_worker *w);
 void fv_prefill_probe_over(fv_task *t);
-void fv_prefill_went_well(fv_prefill_worker *w); /* counts a success, and delays the next probe */
+void fv_prefill_count_good(fv_prefill_worker *w); /* counts a success, and delays the next probe */
 
 /* report.c: makes this worker's half of the report of a task that is over. *out is in the
  * task's arena. */

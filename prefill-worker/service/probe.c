@@ -63,7 +63,7 @@ void fv_prefill_probe_over(fv_task *t) {
     p->under_way = false;
 }
 
-void fv_prefill_went_well(fv_prefill_worker *w) {
+void fv_prefill_count_good(fv_prefill_worker *w) {
     atomic_fetch_add(&w->n_good, 1);
     fv_probe_clock_reset(&w->line.probe.clock, fv_clock_s());
 }

@@ -51,7 +51,7 @@ static void enqueue(fv_job *job) {
 void fv_reading_add(fv_reading *r, fv_unit *u) {
     u->reading = r;
     u->job = (fv_job){.run = enqueue, .owner = u};
-    fv_jobs_follow(line_of(u)->jobs, &u->job);
+    fv_jobs_post_followup(line_of(u)->jobs, &u->job);
 }
 
 static fv_status line_start(line *l, const char *name) {

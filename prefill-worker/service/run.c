@@ -21,7 +21,7 @@
 
 /* ---- the end of a task ------------------------------------------------------------------ */
 
-void fv_task_say(fv_task *t, fv_rpc_op *op) {
+void fv_task_post(fv_task *t, fv_rpc_op *op) {
     if (!t->probe) fv_bridge_post(t->worker->opt.bridge, op, true);
 }
 
@@ -62,7 +62,7 @@ void fv_task_end(fv_task *t, fv_status st) {
     if (t->probe)
         fv_prefill_probe_over(t);
     else
-        fv_task_say(t, &t->over);
+        fv_task_post(t, &t->over);
 }
 
 /* Whether anybody still waits for the task. Checks the deadline here, too: under load the loop thread may
@@ -100,7 +100,7 @@ static void make_ready(fv_task *t) {
         fv_task_end(t, st);
     } else if (t->state == FV_TASK_READY && t->ship && !t->begun_said) {
         t->begun_said = true;
-        fv_task_say(t, &t->begun);
+        fv_task_post(t, &t->begun);
         fv_failpoint_reached(FV_FAILPOINT_PREFILL_READY);
     }
 }
@@ -109,7 +109,7 @@ static void make_ready(fv_task *t) {
 void fv_task_prepared(fv_task *t, fv_status st) {
     if (st == FV_OK && t->prefill.finish != FV_FINISH_NOT) { /* replayed tokens were all */
         t->began_s = fv_clock_s();
-        fv_task_say(t, &t->first);
+        fv_task_post(t, &t->first);
         fv_task_end(t, FV_OK);
     } else if (st != FV_OK) {
         fv_task_end(t, st);

@@ -129,15 +129,15 @@ static uint32_t milliseconds(double s) {
 }
 
 /* Tells the decode worker the request's age, because it serves the oldest first, and how long it may wait. */
-static fv_asking asking_of(const fv_task *t, double now_s) {
-    return (fv_asking){.request_id = t->msg->request->request_id,
-                       .age_ms = milliseconds(now_s - t->born_s),
-                       .wait_ms = milliseconds(t->until_s - now_s),
-                       .tenant = t->msg->tenant,
-                       .tenant_bytes = t->msg->tenant_kv_bytes,
-                       .open_token = t->msg->open_token,
-                       .pair_token = t->msg->pair_token,
-                       .trace = t->span.context};
+static fv_grant_request asking_of(const fv_task *t, double now_s) {
+    return (fv_grant_request){.request_id = t->msg->request->request_id,
+                              .age_ms = milliseconds(now_s - t->born_s),
+                              .wait_ms = milliseconds(t->until_s - now_s),
+                              .tenant = t->msg->tenant,
+                              .tenant_bytes = t->msg->tenant_kv_bytes,
+                              .open_token = t->msg->open_token,
+                              .pair_token = t->msg->pair_token,
+                              .trace = t->span.context};
 }
 
 /* Requests memory at the decode worker, unless there is none or the first token must be the last. */

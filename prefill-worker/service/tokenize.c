@@ -198,8 +198,8 @@ static fv_status begin(fv_rpc_call *c, grpc_byte_buffer *message,
     fv_prefill_worker *w = fv_rpc_call_service(c);
     fv_caller who;
     ProtobufCMessage *m;
-    FV_TRY(fv_caller_of(w->opt.callers, c, &who));
-    FV_TRY(fv_caller_asks(&who, NULL, NULL));
+    FV_TRY(fv_caller_identify(w->opt.callers, c, &who));
+    FV_TRY(fv_caller_check_request(&who, NULL, NULL));
     FV_TRY(fv_prefill_worker_enter(w));
     asking *a = calloc(1, sizeof *a);
     if (!a) {

@@ -94,7 +94,8 @@ static fv_status find_peer(fv_prefill_worker *w, const char *address, fv_decode_
 
 fv_status fv_prefill_worker_enter(fv_prefill_worker *w) {
     if (w->n_task >= w->opt.queue)
-        return FV_FAIL(FV_EBUSY, "%d requests are here already; try another worker, or later",
+        return FV_FAIL(FV_EBUSY,
+                       "this worker has %d requests, its limit: try another worker, or later",
                        w->n_task);
     w->n_task++;
     return FV_OK;
@@ -126,7 +127,7 @@ static void abandon(fv_task *t) {
     t->call = NULL;
     if (!t->posted) return;
     atomic_store(&t->cancelled, true);
-    if (!atomic_exchange(&w->woken, true)) fv_jobs_follow(w->jobs, &w->wake);
+    if (!atomic_exchange(&w->woken, true)) fv_jobs_post_followup(w->jobs, &w->wake);
 }
 
 /* ---- events of tasks -------------------------------------------------------------------- */
@@ -278,7 +279,7 @@ static void on_over(fv_rpc_op *op, bool ok) {
 static fv_status on_start(fv_rpc_call *c) {
     fv_prefill_worker *w = fv_rpc_call_service(c);
     fv_caller who;
-    FV_TRY(fv_caller_of(w->opt.callers, c, &who));
+    FV_TRY(fv_caller_identify(w->opt.callers, c, &who));
     FV_TRY(fv_prefill_worker_enter(w));
     fv_task *t = calloc(1, sizeof *t);
     if (!t) {
@@ -311,7 +312,7 @@ static fv_status on_request(fv_rpc_call *c, grpc_byte_buffer *message) {
     if (st != FV_OK) return st == FV_EDATA ? FV_EINVAL : st;
     t->msg = (const fv_prefill_message *)m;
     if (!t->msg->request) return FV_FAIL(FV_EINVAL, "PrefillRequest.request is missing");
-    FV_TRY(fv_caller_asks(&t->who, t->msg->request->request_id, t->msg->decode_address));
+    FV_TRY(fv_caller_check_request(&t->who, t->msg->request->request_id, t->msg->decode_address));
     FV_TRY(fv_task_take_pixels(t));
     if (t->msg->decode_address[0]) {
         FV_TRY(find_peer(w, t->msg->decode_address, &t->peer));

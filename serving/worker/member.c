@@ -35,7 +35,7 @@ struct fv_membership {
     uint32_t report_ms;
     int32_t retry_ms;
     fv_key key;                           /* proves joins */
-    fv_join_said said;                    /* by both sides in this join */
+    fv_join_transcript said;              /* by both sides in this join */
     char why[FV_RPC_TEXT_MAX];            /* the logged reason of the last failed attempt */
     char router_id[FV_ROUTER_ID_MAX + 1]; /* of this join's router */
     bool challenged, joined, draining, unhealthy, touched;
@@ -127,11 +127,11 @@ static fv_status introduce(fv_membership *m, const Fovea__Fleet__V1__Challenge *
     Fovea__Fleet__V1__Introduction in = *m->opt.introduction;
     Fovea__Inference__V1__Load load;
     uint8_t proof[FV_MAC_BYTES];
-    fv_join_said *said = &m->said;
+    fv_join_transcript *said = &m->said;
     if (m->challenged || challenge->nonce.len != sizeof said->nonce_router)
         return not_our_router(m);
     memcpy(said->nonce_router, challenge->nonce.data, sizeof said->nonce_router);
-    if (!fv_join_proved(&m->key, FV_JOIN_ROUTER, said, challenge->proof.data, challenge->proof.len))
+    if (!fv_join_verify(&m->key, FV_JOIN_ROUTER, said, challenge->proof.data, challenge->proof.len))
         return not_our_router(m);
     m->challenged = true;
     if (m->opt.known && m->opt.known(m->opt.user, m, challenge->router)) {
@@ -155,7 +155,7 @@ static fv_status introduce(fv_membership *m, const Fovea__Fleet__V1__Challenge *
 
 static fv_status on_welcome(fv_membership *m, const Fovea__Fleet__V1__Welcome *w) {
     if (!m->challenged ||
-        !fv_join_proved(&m->key, FV_JOIN_WELCOME, &m->said, w->proof.data, w->proof.len))
+        !fv_join_verify(&m->key, FV_JOIN_WELCOME, &m->said, w->proof.data, w->proof.len))
         return not_our_router(m);
     m->joined = true;
     m->opt.farewell = false;
@@ -280,7 +280,7 @@ static fv_status join(fv_membership *m) {
         .on_message = on_command, .on_half_close = on_half_close, .on_end = on_end};
     Fovea__Fleet__V1__Hello hello = FOVEA__FLEET__V1__HELLO__INIT;
     report_message r = FOVEA__FLEET__V1__WORKER_REPORT__INIT;
-    m->said = (fv_join_said){0};
+    m->said = (fv_join_transcript){0};
     FV_TRY(fv_random_bytes(m->said.nonce_worker, sizeof m->said.nonce_worker));
     hello.nonce = (ProtobufCBinaryData){sizeof m->said.nonce_worker, m->said.nonce_worker};
     r.hello = &hello;

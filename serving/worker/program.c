@@ -89,8 +89,8 @@ static void stopped(void *user) {
 /* Checks the memory of a worker on the CPU; a GPU has memory of its own, which no control group limits. */
 static void check_room(const fv_worker_program *p) {
     if (strcmp(p->engine.be.ops->name, "cpu") == 0)
-        fv_worker_room_check(fv_checkpoint_bytes(p->engine.ck),
-                             (size_t)fv_options_int(p->o, "kv-bytes"), fv_memory_limit());
+        fv_worker_check_memory(fv_checkpoint_bytes(p->engine.ck),
+                               (size_t)fv_options_int(p->o, "kv-bytes"), fv_memory_limit());
 }
 
 static fv_status open_engine(fv_worker_program *p) {
@@ -117,7 +117,7 @@ static fv_status open_engine(fv_worker_program *p) {
     bool automatic = strcmp(fv_options_string(o, "transport"), "auto") == 0;
     const fv_peer_ops *pairs =
         automatic && fv_daemon_tls(p->daemon) ? NULL : p->engine.be.ops->pairs;
-    return fv_peer_choose(o, p->engine.be.ops->name, pairs, &p->pairs);
+    return fv_peer_settings_from(o, p->engine.be.ops->name, pairs, &p->pairs);
 }
 
 static fv_status serve(fv_worker_program *p) {

@@ -42,7 +42,7 @@ struct fv_worker_program {
     fv_registration place;
     fv_daemon *daemon;
     fv_engine engine;
-    fv_peer_choice pairs;
+    fv_peer_settings pairs;
     char name[FV_WORKER_NAME_MAX + 1];
     void *worker;   /* NULL: not open */
     fv_arena arena; /* owns the introduction */

@@ -4,7 +4,7 @@
 
 #include "common/log.h"
 
-bool fv_worker_room_check(size_t weights, size_t kv, size_t limit) {
+bool fv_worker_check_memory(size_t weights, size_t kv, size_t limit) {
     if (weights <= limit && kv <= limit - weights) return true;
     if (weights >= limit)
         FV_LOG(WARN, MODEL,

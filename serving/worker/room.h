@@ -7,6 +7,6 @@
 
 /* Whether `weights` bytes and a KV pool of `kv` bytes (0: unlimited, which counts as nothing) fit into
  * `limit` bytes. If not, logs event=memory-short with what to change. */
-bool fv_worker_room_check(size_t weights, size_t kv, size_t limit);
+bool fv_worker_check_memory(size_t weights, size_t kv, size_t limit);
 
 #endif

@@ -180,7 +180,7 @@ static void assert_rows_go_on_leaving(const char *policy) {
     cr_assert_gt(t->got.report.entries_evicted, 0);
     expect(&t->h, TOKENS, &first);
     t->h.evict.before += TOKENS;
-    uint64_t gone = fv_evict_rows(t->h.kv);
+    uint64_t gone = fv_evict_count(t->h.kv);
     ask_on(t, NEW, 3);
     UNTIL(t->got.over);
     cr_assert_eq(t->got.status, FV_OK, "%s", t->got.why);
@@ -192,7 +192,7 @@ static void assert_rows_go_on_leaving(const char *policy) {
     cr_assert_arr_eq(t->got.ids, want.ids, TOKENS * sizeof *want.ids);
     cr_assert_arr_eq(t->got.digest, want.digest, TOKENS * sizeof *want.digest);
     cr_assert_eq(t->got.bytes_end, want.bytes_end);
-    cr_assert_eq(t->got.report.entries_evicted, fv_evict_rows(t->h.kv) - gone);
+    cr_assert_eq(t->got.report.entries_evicted, fv_evict_count(t->h.kv) - gone);
     cr_assert_gt(t->got.report.entries_evicted, 0);
     note_kept(t);
     end_sessions(1);

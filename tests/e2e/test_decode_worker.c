@@ -38,7 +38,7 @@ Test(decode_worker, an_answer_is_that_of_one_process_under_every_policy) {
         cr_assert_eq(got[i].n, TOKENS - 1);
         cr_assert_eq(got[i].n_generated, TOKENS);
         cr_assert_eq(got[i].reason, FOVEA__INFERENCE__V1__FINISH_REASON__FINISH_REASON_LENGTH);
-        cr_assert_eq(got[i].report.entries_evicted, fv_evict_rows(h[i].kv));
+        cr_assert_eq(got[i].report.entries_evicted, fv_evict_count(h[i].kv));
         cr_assert_eq(got[i].report.entries_evicted > 0, i >= N - 2);
         evicted += got[i].report.entries_evicted;
         handoff_free(&h[i]);

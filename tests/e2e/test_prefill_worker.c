@@ -282,7 +282,7 @@ Test(prefill_worker, a_grant_that_nobody_wants_may_be_a_decode_workers_last_word
     static fv_job busy = {.run = nap};
     open_workers();
     fv_jobs *jobs = workers.decode->jobs;
-    fv_jobs_follow(jobs, &busy);
+    fv_jobs_post_followup(jobs, &busy);
     ask_about_image(&a, workers.target);
     begin(&p, &a);
     while (fv_jobs_waiting(jobs) == 0) net_sleep(&workers.net, 1);

@@ -196,7 +196,7 @@ static void refused(const char *args, const char *words) {
 Test(video, options_that_do_not_fit_are_refused) {
     refused(NOWHERE "--frames 3 hi", "need --video");
     refused(NOWHERE "--fps 2 hi", "need --video");
-    refused(NOWHERE "--video x --fps 2 --frames 2 hi", "one decides");
+    refused(NOWHERE "--video x --fps 2 --frames 2 hi", "not both");
     refused(NOWHERE "--video x --raw hi", "--raw allows none");
     refused(NANO "--video /dev/null hi", "not a regular file");
     refused(NANO "--video " FOVEA_TEST_DATA "/golden/demo.png hi", "no MP4, WebM or GIF");

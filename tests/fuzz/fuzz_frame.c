@@ -49,8 +49,8 @@ static grpc_byte_buffer *write_frame(const fv_rpc_frame *f, uint8_t **flat) {
         expect((*flat = malloc(f->bytes)) != NULL);
         for (int32_t i = 0; i < f->n_piece; at += f->piece[i++].bytes)
             memcpy(*flat + at, f->piece[i].data, f->piece[i].bytes);
-        st = fv_rpc_frame_after_all(&f->ticket, f->seq, f->pair, (fv_piece){*flat, f->bytes},
-                                    nothing, NULL, &b);
+        st = fv_rpc_frame_fallback(&f->ticket, f->seq, f->pair, (fv_piece){*flat, f->bytes},
+                                   nothing, NULL, &b);
     } else {
         st = fv_rpc_frame_lend(&f->ticket, f->seq, f->piece, f->n_piece, nothing, NULL, &b);
     }

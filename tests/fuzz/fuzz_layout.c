@@ -59,7 +59,7 @@ static void check_views(const fv_layout *l) {
         }
         expect(v->x < v->w && v->y < v->h); /* part of the image is on the canvas */
         expect((int64_t)v->x + size.w > 0 && (int64_t)v->y + size.h > 0);
-        const fv_layout_rect seen = fv_layout_seen(l, v);
+        const fv_layout_rect seen = fv_layout_view_rect(l, v);
         expect(seen.w > 0 && seen.h > 0 && seen.x < l->image_w && seen.y < l->image_h);
         n_tile += v->cols * v->rows;
     }

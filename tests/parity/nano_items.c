@@ -110,7 +110,7 @@ static void put_item(writer *w, const fv_suite *suite, int32_t number) {
     put(w, prompt.ids, (size_t)prompt.n * sizeof *prompt.ids);
     for (int32_t i = 0; i < item.n_image; i++) {
         fv_image image;
-        must(fv_eval_session_paint(&item.scene[i], cfg->vision.image, &image));
+        must(fv_eval_session_render(&item.scene[i], cfg->vision.image, &image));
         put_image(w, &image);
         fv_image_free(&image);
     }

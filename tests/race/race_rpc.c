@@ -73,7 +73,7 @@ static void give_back(void *user) { __atomic_fetch_add((int *)user, 1, __ATOMIC_
 static void send_reused(fv_rpc_call *c, int *released) {
     fv_piece piece = {reused, sizeof reused};
     grpc_byte_buffer *b;
-    NET_CHECK(fv_rpc_lend("", 0, &piece, 1, give_back, released, &b) == FV_OK);
+    NET_CHECK(fv_rpc_wrap("", 0, &piece, 1, give_back, released, &b) == FV_OK);
     NET_CHECK(fv_rpc_call_send_buffer(c, b) == FV_OK);
 }
 

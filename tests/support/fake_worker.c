@@ -19,8 +19,8 @@ static uint8_t ticket_id[16] = "the ticket's id";
 static void check_caller(fake_worker *w, const fv_rpc_call *c, const char *request_id,
                          const char *address) {
     fv_caller who;
-    NET_CHECK(fv_caller_of(w->callers, c, &who) == FV_OK);
-    NET_CHECK(fv_caller_asks(&who, request_id, address) == FV_OK);
+    NET_CHECK(fv_caller_identify(w->callers, c, &who) == FV_OK);
+    NET_CHECK(fv_caller_check_request(&who, request_id, address) == FV_OK);
 }
 
 static fv_status on_start(fv_rpc_call *c) {
@@ -308,7 +308,7 @@ static void on_challenge(fake_worker *w, const Fovea__Fleet__V1__Challenge *said
     memcpy(w->proof, said->proof.data, 32);
     memcpy(w->said.nonce_router, w->nonce, 32);
     w->challenged = true;
-    w->router_proved = fv_join_proved(&w->key, FV_JOIN_ROUTER, &w->said, w->proof, 32);
+    w->router_proved = fv_join_verify(&w->key, FV_JOIN_ROUTER, &w->said, w->proof, 32);
     introduce(w);
 }
 
@@ -323,7 +323,7 @@ static fv_status on_command(fv_rpc_call *c, grpc_byte_buffer *message) {
         const ProtobufCBinaryData *proof = &cmd->welcome->proof;
         w->welcome = true;
         w->welcome_proved =
-            fv_join_proved(&w->key, FV_JOIN_WELCOME, &w->said, proof->data, proof->len);
+            fv_join_verify(&w->key, FV_JOIN_WELCOME, &w->said, proof->data, proof->len);
     }
     return FV_OK;
 }
@@ -421,7 +421,7 @@ static void greet(fake_worker *w) {
     fv_key fleet;
     NET_CHECK(fv_fleet_secret_key(secret, strlen(secret), &fleet) == FV_OK);
     NET_CHECK(fv_join_key(&fleet, &w->key) == FV_OK);
-    w->said = (fv_join_said){0};
+    w->said = (fv_join_transcript){0};
     NET_CHECK(fv_random_bytes(w->said.nonce_worker, sizeof w->said.nonce_worker) == FV_OK);
     hello.nonce = (ProtobufCBinaryData){sizeof w->said.nonce_worker, w->said.nonce_worker};
     r.hello = &hello;

@@ -90,7 +90,7 @@ typedef struct fake_worker {
     fv_rpc_channel *router;
     fv_rpc_call *join;
     char address[64];
-    fv_join_said said;
+    fv_join_transcript said;
     fv_key key;
     fv_callers *callers;    /* checks the router's tokens; invalid ones abort */
     uint32_t flooded, next; /* next token to send */

@@ -96,7 +96,7 @@ void tiny_net_open_on(tiny_net *net, tiny_shape s, fv_dtype kv_dtype, const char
     fv_latent_info latent = latent_info(s.n_layer, s.n_kv, s.d_head, "", "", "");
     if (s.latent_layers) latent.n_group_layer = s.latent_layers;
     net->latent = latent_open(&latent);
-    need(fv_latent_send(net->latent, &net->be, &net->there));
+    need(fv_latent_device_open(net->latent, &net->be, &net->there));
     fv_kv_shape shape = {.n_layer = s.n_layer,
                          .n_kv = s.n_kv,
                          .d_head = s.d_head,

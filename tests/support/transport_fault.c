@@ -136,8 +136,9 @@ static fv_status fault_push(fv_transfer *base, uint64_t seq, const fv_piece *pie
     return push_frame(x->inner, &x->held);
 }
 
-static fv_status fault_open(fv_transport *base, const fv_hello *hello, const fv_asking *asking,
-                            fv_on_reply done, void *user, fv_transfer **out) {
+static fv_status fault_open(fv_transport *base, const fv_hello *hello,
+                            const fv_grant_request *asking, fv_on_reply done, void *user,
+                            fv_transfer **out) {
     fault *t = (fault *)base;
     fault_transfer *x = calloc(1, sizeof *x);
     if (!x) return FV_FAIL(FV_ENOMEM, "out of memory for a hand-off");

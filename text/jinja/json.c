@@ -70,7 +70,7 @@ static fv_status put_list(writer *w, const fv_jj_list *list, int depth) {
 static fv_status put_key(writer *w, const fv_jj_value *key) {
     if (key->kind == FV_JJ_STR) return put_string(w, key->str);
     if (key->kind > FV_JJ_STR || key->kind == FV_JJ_UNDEFINED)
-        return FV_JJ_FAIL(w->r, FV_EINVAL, "a '%s' is no key of JSON", fv_jj_type(key));
+        return FV_JJ_FAIL(w->r, FV_EINVAL, "a '%s' cannot be a JSON key", fv_jj_type(key));
     FV_TRY(put_text(w, "\""));
     FV_TRY(put(w, key, 0));
     return put_text(w, "\"");

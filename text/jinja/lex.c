@@ -255,7 +255,7 @@ static fv_status lex_operator(lexer *l, int *nesting) {
         return fail(l, what);
     }
     *nesting += strchr("[({", c) ? 1 : strchr("])}", c) ? -1 : 0;
-    if (*nesting < 0) return fail(l, "a bracket is closed that was not opened");
+    if (*nesting < 0) return fail(l, "unmatched closing bracket");
     FV_TRY(add(l, t));
     l->at += n;
     return FV_OK;

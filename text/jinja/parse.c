@@ -544,7 +544,7 @@ static fv_status target(parser *s, bool attributes, fv_jj_node **out) {
     const fv_jj_node *t = *out, *one = t->list;
     bool ok = t->kind == FV_JJ_NAME || t->kind == FV_JJ_ATTR || t->kind == FV_JJ_TUPLING;
     for (; t->kind == FV_JJ_TUPLING && one; one = one->next) ok &= one->a->kind == FV_JJ_NAME;
-    return ok ? FV_OK : fail(s, "a name to assign to before this");
+    return ok ? FV_OK : fail(s, "expected a name to assign to");
 }
 
 static fv_status for_block(parser *s, fv_jj_node *n) {
@@ -652,7 +652,7 @@ static fv_status with_block(parser *s, fv_jj_node *n) {
         if (n->list) FV_TRY(need_op(s, ','));
         FV_TRY(make(s, FV_JJ_SET, end));
         FV_TRY(primary(s, &(*end)->a));
-        if ((*end)->a->kind != FV_JJ_NAME) return fail(s, "a name to assign to before this");
+        if ((*end)->a->kind != FV_JJ_NAME) return fail(s, "expected a name to assign to");
         FV_TRY(need_op(s, '='));
         FV_TRY(expression(s, &(*end)->b));
     }

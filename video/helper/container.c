@@ -29,14 +29,12 @@ enum { N_CODECS = sizeof codecs / sizeof *codecs };
 fv_status fv_av_failed(int e, const char *what) {
     char words[AV_ERROR_MAX_STRING_SIZE];
     if (e == AVERROR(ENOMEM))
-        return FV_FAIL(FV_EINVAL, "the video needs more memory to decode than it may");
+        return FV_FAIL(FV_EINVAL, "decoding the video exceeds the memory limit");
     av_strerror(e, words, sizeof words);
     return FV_FAIL(FV_EDATA, "%s: %s", what, words);
 }
 
-static fv_status truncated(void) {
-    return FV_FAIL(FV_EDATA, "the video is cut short: its file ends before it does");
-}
+static fv_status truncated(void) { return FV_FAIL(FV_EDATA, "the video file is truncated"); }
 
 /* ---- the file --------------------------------------------------------------------------- */
 

@@ -68,7 +68,7 @@ static fv_status read_orientation(decoding *d) {
     const int32_t a = m[0], b = m[1], c = m[3], e = m[4];
     d->swap = a == 0 && e == 0;
     if (d->swap ? b == 0 || c == 0 : a == 0 || e == 0 || b != 0 || c != 0)
-        return FV_FAIL(FV_EUNSUPPORTED, "the video is turned by other than quarters of a circle");
+        return FV_FAIL(FV_EUNSUPPORTED, "the video's rotation is not a multiple of 90 degrees");
     d->flip_x = (d->swap ? c : a) < 0;
     d->flip_y = (d->swap ? b : e) < 0;
     return FV_OK;

@@ -38,7 +38,7 @@ Test(call_token, what_was_written_is_read_and_holds) {
     cr_assert_eq(t.valid_ms, 30000);
     cr_assert_str_eq(t.request_id, "req-17");
     cr_assert_str_eq(t.address, "10.0.0.7:8202");
-    cr_assert(fv_call_token_holds(&k, &d0, &t));
+    cr_assert(fv_call_token_verify(&k, &d0, &t));
 }
 
 Test(call_token, request_and_address_may_be_empty) {
@@ -47,7 +47,7 @@ Test(call_token, request_and_address_may_be_empty) {
     cr_assert_eq(fv_call_token_write(&k, &d0, &t, text), FV_OK);
     cr_assert_eq(fv_call_token_read(text, strlen(text), &back), FV_OK, "%s", text);
     cr_assert_str_eq(back.request_id, "");
-    cr_assert(fv_call_token_holds(&k, &d0, &back));
+    cr_assert(fv_call_token_verify(&k, &d0, &back));
 }
 
 /* The MAC was rendered with Python's hmac, as in test_join_proof.c. */
@@ -58,7 +58,7 @@ Test(call_token, known_answer) {
     fv_key k = key();
     fv_call_token t;
     cr_assert_eq(fv_call_token_read(known, strlen(known), &t), FV_OK);
-    cr_assert(fv_call_token_holds(&k, &d0, &t));
+    cr_assert(fv_call_token_verify(&k, &d0, &t));
 }
 
 Test(call_token, tokens_of_one_call_differ) {
@@ -76,15 +76,15 @@ Test(call_token, holds_for_one_method_of_one_process) {
     write();
     cr_assert_eq(fv_call_token_read(text, strlen(text), &t), FV_OK);
     x.method = "/fovea.handoff.v1.Handoff/Pair";
-    cr_assert_not(fv_call_token_holds(&k, &x, &t));
+    cr_assert_not(fv_call_token_verify(&k, &x, &t));
     x = d0;
     x.worker = "decode-1";
-    cr_assert_not(fv_call_token_holds(&k, &x, &t));
+    cr_assert_not(fv_call_token_verify(&k, &x, &t));
     x = d0;
     x.incarnation = (const uint8_t *)"incarnation no.2";
-    cr_assert_not(fv_call_token_holds(&k, &x, &t), "it was started again");
+    cr_assert_not(fv_call_token_verify(&k, &x, &t), "it was started again");
     other.bytes[0] ^= 1;
-    cr_assert_not(fv_call_token_holds(&other, &d0, &t));
+    cr_assert_not(fv_call_token_verify(&other, &d0, &t));
 }
 
 /* With any character changed, a token is invalid or does not verify. */
@@ -99,7 +99,8 @@ Test(call_token, no_character_can_be_changed) {
             fv_call_token t;
             if (*c == was) continue;
             text[i] = *c;
-            cr_assert(fv_call_token_read(text, n, &t) != FV_OK || !fv_call_token_holds(&k, &d0, &t),
+            cr_assert(fv_call_token_read(text, n, &t) != FV_OK ||
+                          !fv_call_token_verify(&k, &d0, &t),
                       "%zu: %s", i, text);
         }
         text[i] = was;

@@ -98,28 +98,28 @@ Test(join_proof, fleet_secret_of_a_file) {
 
 /* ---- proofs ----------------------------------------------------------------------------- */
 
-static fv_join_said said(void) {
-    return (fv_join_said){.nonce_worker = "the worker's nonce",
-                          .nonce_router = "the router's nonce",
-                          .role = 2,
-                          .name = "decode-0",
-                          .address = "10.0.0.7:8202",
-                          .compat = "model=a\n",
-                          .compat_hash = 17,
-                          .incarnation = "incarnation"};
+static fv_join_transcript said(void) {
+    return (fv_join_transcript){.nonce_worker = "the worker's nonce",
+                                .nonce_router = "the router's nonce",
+                                .role = 2,
+                                .name = "decode-0",
+                                .address = "10.0.0.7:8202",
+                                .compat = "model=a\n",
+                                .compat_hash = 17,
+                                .incarnation = "incarnation"};
 }
 
 static const fv_key key = {{1, 2, 3}};
 
-static bool holds(fv_join_kind kind, const fv_join_said *x) {
-    fv_join_said right = said();
+static bool holds(fv_join_kind kind, const fv_join_transcript *x) {
+    fv_join_transcript right = said();
     uint8_t proof[FV_MAC_BYTES];
     cr_assert_eq(fv_join_prove(&key, FV_JOIN_WORKER, &right, proof), FV_OK);
-    return fv_join_proved(&key, kind, x, proof, sizeof proof);
+    return fv_join_verify(&key, kind, x, proof, sizeof proof);
 }
 
 Test(join_proof, holds_for_what_was_said_and_for_nothing_else) {
-    fv_join_said x = said();
+    fv_join_transcript x = said();
     cr_assert(holds(FV_JOIN_WORKER, &x));
     cr_assert_not(holds(FV_JOIN_ROUTER, &x), "it cannot be sent back");
     cr_assert_not(holds(FV_JOIN_WELCOME, &x));
@@ -142,14 +142,14 @@ Test(join_proof, holds_for_what_was_said_and_for_nothing_else) {
 }
 
 Test(join_proof, another_length_or_another_secret_is_invalid) {
-    fv_join_said x = said();
+    fv_join_transcript x = said();
     uint8_t proof[FV_MAC_BYTES + 1] = {0};
     fv_key other = key;
     cr_assert_eq(fv_join_prove(&key, FV_JOIN_WORKER, &x, proof), FV_OK);
-    cr_assert(fv_join_proved(&key, FV_JOIN_WORKER, &x, proof, 32));
-    cr_assert_not(fv_join_proved(&key, FV_JOIN_WORKER, &x, proof, 31));
-    cr_assert_not(fv_join_proved(&key, FV_JOIN_WORKER, &x, proof, 33));
-    cr_assert_not(fv_join_proved(&key, FV_JOIN_WORKER, &x, NULL, 0));
+    cr_assert(fv_join_verify(&key, FV_JOIN_WORKER, &x, proof, 32));
+    cr_assert_not(fv_join_verify(&key, FV_JOIN_WORKER, &x, proof, 31));
+    cr_assert_not(fv_join_verify(&key, FV_JOIN_WORKER, &x, proof, 33));
+    cr_assert_not(fv_join_verify(&key, FV_JOIN_WORKER, &x, NULL, 0));
     other.bytes[31] ^= 1;
-    cr_assert_not(fv_join_proved(&other, FV_JOIN_WORKER, &x, proof, 32));
+    cr_assert_not(fv_join_verify(&other, FV_JOIN_WORKER, &x, proof, 32));
 }

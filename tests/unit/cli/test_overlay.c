@@ -89,7 +89,7 @@ Test(overlay, tokens_of_other_images_are_refused) {
 static fv_layout_rect seen(const fv_layout_config *c, int32_t w, int32_t h) {
     fv_layout l;
     cr_assert_eq(fv_layout_image(c, w, h, 1, &l), FV_OK, "%s", fv_last_error());
-    return fv_layout_seen(&l, &l.view[0]);
+    return fv_layout_view_rect(&l, &l.view[0]);
 }
 
 Test(overlay, the_model_sees_the_middle_or_the_whole_on_a_square) {

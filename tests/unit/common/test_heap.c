@@ -34,7 +34,7 @@ static void skip_if_sanitized(void) {
 
 Test(heap, where_nothing_was_freed_nothing_goes_back) {
     fv_heap_watch w = {0};
-    for (int i = 0; i < 2 * FV_HEAP_LOOKS; i++) cr_assert_eq(fv_heap_look(&w), 0);
+    for (int i = 0; i < 2 * FV_HEAP_LOOKS; i++) cr_assert_eq(fv_heap_check(&w), 0);
 }
 
 Test(heap, memory_that_stays_free_goes_back_at_the_third_look) {
@@ -42,11 +42,11 @@ Test(heap, memory_that_stays_free_goes_back_at_the_third_look) {
     skip_if_sanitized();
     take();
     give();
-    cr_assert_eq(fv_heap_look(&w), 0);
-    cr_assert_eq(fv_heap_look(&w), 0);
-    cr_assert_gt(fv_heap_look(&w), BYTES / 2);
+    cr_assert_eq(fv_heap_check(&w), 0);
+    cr_assert_eq(fv_heap_check(&w), 0);
+    cr_assert_gt(fv_heap_check(&w), BYTES / 2);
     for (int i = 0; i < 2 * FV_HEAP_LOOKS; i++)
-        cr_assert_eq(fv_heap_look(&w), 0, "it is back already");
+        cr_assert_eq(fv_heap_check(&w), 0, "it is back already");
 }
 
 Test(heap, memory_that_is_used_in_between_stays) {
@@ -55,7 +55,7 @@ Test(heap, memory_that_is_used_in_between_stays) {
     take();
     for (int i = 0; i < 4 * FV_HEAP_LOOKS; i++) {
         if (i % FV_HEAP_LOOKS == 1) give(); /* free at two checks of three */
-        cr_assert_eq(fv_heap_look(&w), 0);
+        cr_assert_eq(fv_heap_check(&w), 0);
         if (i % FV_HEAP_LOOKS == 2) take();
     }
     give();
@@ -67,9 +67,9 @@ Test(heap, what_comes_and_goes_again_goes_back_again) {
     for (int round = 0; round < 3; round++) {
         size_t back = 0;
         take();
-        fv_heap_look(&w);
+        fv_heap_check(&w);
         give();
-        for (int i = 0; i < 2 * FV_HEAP_LOOKS; i++) back += fv_heap_look(&w);
+        for (int i = 0; i < 2 * FV_HEAP_LOOKS; i++) back += fv_heap_check(&w);
         cr_assert_gt(back, BYTES / 2, "round %d: %zu", round, back);
     }
 }

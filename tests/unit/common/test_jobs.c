@@ -85,7 +85,7 @@ Test(jobs, what_follows_is_never_refused_and_keeps_its_place) {
     cr_assert_eq(fv_jobs_post(j, &make(0, run_after_gate)->job), FV_OK);
     while (fv_jobs_waiting(j) > 0) usleep(100);
     cr_assert_eq(fv_jobs_post(j, &make(1, run)->job), FV_OK);
-    for (int i = 2; i < 50; i++) fv_jobs_follow(j, &make(i, run)->job);
+    for (int i = 2; i < 50; i++) fv_jobs_post_followup(j, &make(i, run)->job);
     cr_assert_eq(fv_jobs_waiting(j), 1);
     atomic_store(&gate, true);
     wait_for(&n_run, 50);

@@ -7,7 +7,7 @@
 static fv_liveness v;
 static fv_vital_signs signs;
 
-static bool look(double now_s) { return fv_liveness_look(&v, &signs, now_s); }
+static bool look(double now_s) { return fv_liveness_update(&v, &signs, now_s); }
 
 static bool good_at(double now_s) {
     signs.n_good++;

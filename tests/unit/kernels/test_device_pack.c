@@ -133,7 +133,7 @@ Test(device_pack, directions_are_copied_to_the_device_once) {
     tiny_net_open_on(&cpu.net, tiny_shape_default(), FV_F32, "cpu", NULL, 1);
     tiny_net_open_on(&gpu.net, tiny_shape_default(), FV_F32, "cuda", "exact", 1);
     const fv_latent *l = gpu.net.latent;
-    fv_latent_bytes_laid laid = fv_latent_laid(&l->info);
+    fv_latent_bytes_laid laid = fv_latent_layout(&l->info);
     size_t W = (size_t)(l->info.n_kv * l->info.d_head);
     size_t encode = W * (size_t)l->info.n_dir * sizeof(float);
     char *got = malloc(laid.key + laid.affine + laid.value);

@@ -214,7 +214,7 @@ Test(layout, a_video_of_qwen3_vl_has_its_times_between_its_tiles) {
     for (int32_t i = 0; i < 3; i++) {
         const fv_layout_span *s = &l.span[i];
         cr_assert(s->tile == i && s->t == 1 && s->step == 0 && s->h == 2 && s->w == 3);
-        cr_assert_eq(fv_layout_place_of(&c, &l, i).view, 0);
+        cr_assert_eq(fv_layout_span_place(&c, &l, i).view, 0);
     }
     cr_assert_eq(fv_layout_text(&c, &l, "M", text), FV_OK);
     cr_assert_str_eq(text, "<0.2 seconds><|vision_start|>M<|vision_end|>"
@@ -315,8 +315,8 @@ Test(layout, families_have_names) {
     cr_assert_str_eq(fv_layout_image_token(FV_LAYOUT_MISTRAL3), "[IMG]");
     cr_assert_str_eq(fv_layout_image_token(FV_LAYOUT_QWEN_VL), "<|image_pad|>");
     cr_assert_str_eq(fv_layout_image_token(FV_LAYOUT_GEMMA3), "<start_of_image>");
-    cr_assert(strstr(fv_layout_written(FV_LAYOUT_GEMMA3), "<image_soft_token>"));
-    cr_assert_null(fv_layout_written(FV_LAYOUT_QWEN_VL));
+    cr_assert(strstr(fv_layout_replacement_text(FV_LAYOUT_GEMMA3), "<image_soft_token>"));
+    cr_assert_null(fv_layout_replacement_text(FV_LAYOUT_QWEN_VL));
     cr_assert_str_eq(fv_layout_family_name((fv_layout_family)99), "none");
 }
 

@@ -20,7 +20,7 @@ static fv_layout layout(const fv_layout_config *c, int32_t w, int32_t h) {
 }
 
 static void expect_seen(const fv_layout *l, double x, double y, double w, double h) {
-    const fv_layout_rect r = fv_layout_seen(l, &l->view[0]);
+    const fv_layout_rect r = fv_layout_view_rect(l, &l->view[0]);
     cr_assert(r.x == x && r.y == y && r.w == w && r.h == h, "%g %g %g %g", r.x, r.y, r.w, r.h);
 }
 

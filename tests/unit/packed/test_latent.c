@@ -109,7 +109,7 @@ Test(latent, rows_in_pieces_have_the_codes_of_all) {
     cr_assert(memcmp(z[0], z[1], sizeof z[0]) == 0);
     z[1][3] = NAN;
     cr_assert_eq(fv_latent_write_rows(p.part[0].latent, &s, 16, 16, z[1], pieces), FV_EINVAL);
-    cr_assert_str_eq(fv_last_error(), "row 16 of the matrix to be packed is not finite");
+    cr_assert_str_eq(fv_last_error(), "row 16 of the KV to be packed has a NaN or infinity");
     free(pieces);
     drop(&p);
 }

@@ -168,9 +168,9 @@ static void refused(float x, int layer, fv_dtype type, double gamma, const char 
 
 Test(merged, values_out_of_range_are_refused) {
     for (int layer = 0; layer < 2; layer++) {
-        refused(NAN, layer, FV_F32, 0, "row 1 of the matrix to be packed is not finite");
-        refused(-INFINITY, layer, FV_BF16, 0.5, "not finite");
-        refused(FLT_MAX, layer, FV_F32, 0, "longer than f32");
+        refused(NAN, layer, FV_F32, 0, "row 1 of the KV to be packed has a NaN or infinity");
+        refused(-INFINITY, layer, FV_BF16, 0.5, "NaN or infinity");
+        refused(FLT_MAX, layer, FV_F32, 0, "overflows f32");
     }
     refused(1e5f, 0, FV_F16, 0.5, "--kv-dtype bf16");
 }

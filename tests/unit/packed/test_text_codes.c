@@ -57,7 +57,7 @@ Test(text_codes, from_the_fewest_rows_on_a_block_is_smaller_than_they_are) {
     for (int i = 0; i < CASES; i++) {
         fv_text_width w = width_of(i);
         fv_text_rule r = rule_of(i);
-        int32_t least = fv_text_least(&r, &w);
+        int32_t least = fv_text_min_rows(&r, &w);
         cr_assert(least > 1 && least <= 65);
         cr_expect_geq(fv_text_block_bytes(&r, least - 1, &w, true),
                       fv_text_row_bytes(least - 1, &w, true));
@@ -65,14 +65,14 @@ Test(text_codes, from_the_fewest_rows_on_a_block_is_smaller_than_they_are) {
             cr_assert_lt(fv_text_block_bytes(&r, n, &w, true), fv_text_row_bytes(n, &w, true));
     }
     fv_text_rule r = {.bits = 4, .values = true, .again = 48};
-    cr_expect_eq(fv_text_least(&r, &narrow), INT32_MAX);
-    cr_expect_eq(fv_text_hold(&r, 500, 100, 2, &narrow, true).raw, 600);
+    cr_expect_eq(fv_text_min_rows(&r, &narrow), INT32_MAX);
+    cr_expect_eq(fv_text_storage(&r, 500, 100, 2, &narrow, true).raw, 600);
 }
 
 /* Simulates step by step: rows become a block once enough of them are due. */
 static fv_text_held hold_slowly(const fv_text_rule *r, int32_t prompt, int32_t answer,
                                 int32_t times, const fv_text_width *w, bool own, int32_t *most) {
-    int32_t least = fv_text_least(r, w), wait = prompt > 2 ? prompt - 2 : 0;
+    int32_t least = fv_text_min_rows(r, w), wait = prompt > 2 ? prompt - 2 : 0;
     fv_text_held h = {.raw = prompt + answer};
     for (int32_t i = 0; i <= times; i++) {
         if (i > 0) wait += r->again;
@@ -97,7 +97,7 @@ Test(text_codes, what_is_held_is_known_from_the_number_of_tokens) {
                 r.again = 16 + 16 * (times % 3);
                 answer = times * r.again + times % 5;
                 fv_text_held want = hold_slowly(&r, prompt, answer, times, &w, own, &most);
-                fv_text_held got = fv_text_hold(&r, prompt, answer, times, &w, own);
+                fv_text_held got = fv_text_storage(&r, prompt, answer, times, &w, own);
                 cr_assert_eq(got.codes, want.codes, "%d and %d times", prompt, times);
                 cr_assert_eq(got.n_block, want.n_block);
                 cr_assert_eq(got.raw, want.raw);
@@ -114,7 +114,7 @@ Test(text_codes, codes_of_a_replay_are_within_the_bound) {
             fv_text_width w = width_of(i);
             fv_text_rule r = rule_of(i % CASES);
             int32_t times = replay > 0 ? (replay - 1) / r.again : 0;
-            fv_text_held h = fv_text_hold(&r, n - replay, replay, times, &w, true);
+            fv_text_held h = fv_text_storage(&r, n - replay, replay, times, &w, true);
             cr_assert_leq(h.codes, fv_text_codes_most(&r, n, 0, &w, true), "%d of %d", replay, n);
         }
 }

@@ -145,7 +145,7 @@ Test(rpc_message, reused_memory_is_released_once_with_the_last_reference) {
     int released = 0;
     fv_piece pieces[] = {{"hello ", 6}, {"world", 5}};
     grpc_byte_buffer *b;
-    cr_assert_eq(fv_rpc_lend(">", 1, pieces, 2, count_release, &released, &b), FV_OK);
+    cr_assert_eq(fv_rpc_wrap(">", 1, pieces, 2, count_release, &released, &b), FV_OK);
     cr_assert_eq(grpc_byte_buffer_length(b), 12);
     grpc_byte_buffer *copy = grpc_byte_buffer_copy(b);
     grpc_byte_buffer_destroy(b);
@@ -159,7 +159,7 @@ Test(rpc_message, a_message_without_pieces_is_released_too) {
     grpc_init();
     int released = 0;
     grpc_byte_buffer *b;
-    cr_assert_eq(fv_rpc_lend("", 0, NULL, 0, count_release, &released, &b), FV_OK);
+    cr_assert_eq(fv_rpc_wrap("", 0, NULL, 0, count_release, &released, &b), FV_OK);
     grpc_byte_buffer_destroy(b);
     cr_assert_eq(released, 1);
     grpc_shutdown();
@@ -171,7 +171,7 @@ Test(rpc_message, slices_give_their_bytes_without_a_copy) {
     static const char big[4096] = "x";
     fv_piece pieces[] = {{big, sizeof big}};
     grpc_byte_buffer *b;
-    cr_assert_eq(fv_rpc_lend("head", 4, pieces, 1, count_release, &released, &b), FV_OK);
+    cr_assert_eq(fv_rpc_wrap("head", 4, pieces, 1, count_release, &released, &b), FV_OK);
     fv_rpc_slices it;
     const uint8_t *p;
     size_t n;
@@ -217,7 +217,7 @@ Test(rpc_message, a_packed_message_may_hold_pieces_that_are_not_copied) {
     int released = 0;
     grpc_byte_buffer *copied, *lent, *again;
     cr_assert_eq(fv_rpc_pack(&m.base, &copied), FV_OK);
-    cr_assert_eq(fv_rpc_pack_lent(&m.base, pieces, 2, count_release, &released, &lent), FV_OK);
+    cr_assert_eq(fv_rpc_pack_borrowing(&m.base, pieces, 2, count_release, &released, &lent), FV_OK);
     grpc_slice a = all_of(copied), b = all_of(lent);
     cr_assert(grpc_slice_eq(a, b));
     int32_t n_in_place = 0;
@@ -233,7 +233,7 @@ Test(rpc_message, a_packed_message_may_hold_pieces_that_are_not_copied) {
     cr_assert_eq(released, 0);
     grpc_byte_buffer_destroy(again);
     cr_assert_eq(released, 1);
-    cr_assert_eq(fv_rpc_pack_lent(&m.base, NULL, 0, count_release, &released, &lent), FV_OK);
+    cr_assert_eq(fv_rpc_pack_borrowing(&m.base, NULL, 0, count_release, &released, &lent), FV_OK);
     cr_assert_eq(released, 2, "there is nothing to wait for");
     grpc_byte_buffer_destroy(lent);
     grpc_byte_buffer_destroy(copied);

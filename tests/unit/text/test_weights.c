@@ -14,7 +14,7 @@ static float l[MOST], w[MOST], sum[FV_WEIGHT_BLOCKS(MOST)], highest[FV_WEIGHT_BL
 static fv_weights weighed(int32_t n, double a, float temperature, float least) {
     fv_weights v = {.n = n, .w = w, .sum = sum, .highest = highest};
     for (int32_t i = 0; i < n; i++) l[i] = (float)(a * sin(i * 12.9898 + n));
-    fv_weigh(&v, l, fv_highest(l, n), temperature, least);
+    fv_weights_fill(&v, l, fv_highest(l, n), temperature, least);
     return v;
 }
 
@@ -53,8 +53,8 @@ Test(weights, have_the_bits_of_one_alone_and_add_up) {
         cr_assert_eq(v.total, by_block);
         cr_assert_float_eq(v.total, total, 1e-6 * total);
         cr_assert_eq(fv_highest(l, n), most);
-        cr_assert_eq(l[fv_first_of(l, n, most)], most);
-        cr_assert_float_eq(fv_log_total(l, n), log(from_logs), 1e-6);
+        cr_assert_eq(l[fv_index_of(l, n, most)], most);
+        cr_assert_float_eq(fv_log_sum_exp(l, n), log(from_logs), 1e-6);
     }
 }
 
@@ -123,9 +123,9 @@ Test(weights, the_first_id_of_the_highest_is_found) {
     for (int32_t n = 1; n <= 100; n++)
         for (int32_t at = 0; at < n; at++) {
             for (int32_t i = 0; i < n; i++) l[i] = i >= at && i % 7 == at % 7 ? 2 : 1;
-            cr_assert_eq(fv_first_of(l, n, fv_highest(l, n)), at);
+            cr_assert_eq(fv_index_of(l, n, fv_highest(l, n)), at);
         }
-    cr_assert_eq(fv_first_of(l, 50, 3), 49, "there is none");
+    cr_assert_eq(fv_index_of(l, 50, 3), 49, "there is none");
 }
 
 Test(weights, an_id_comes_where_the_sum_exceeds_it) {
@@ -133,13 +133,13 @@ Test(weights, an_id_comes_where_the_sum_exceeds_it) {
         fv_weights v = weighed(n, 30, 1, 1e-6f); /* many are 0 */
         for (int k = 0; k < 1000; k++) {
             double to = v.total * k / 1000, before = 0;
-            int32_t at = fv_weights_at(&v, to);
+            int32_t at = fv_weights_draw(&v, to);
             for (int32_t i = 0; i < at; i++) before += (double)w[i];
             cr_assert(at >= 0 && at < n && w[at] > 0, "%d of %d ids", at, n);
             cr_assert(before <= to + 1e-6 * v.total, "%d of %d ids", at, n);
             cr_assert(before + (double)w[at] >= to - 1e-6 * v.total, "%d of %d ids", at, n);
         }
-        int32_t last = fv_weights_at(&v, v.total);
+        int32_t last = fv_weights_draw(&v, v.total);
         cr_assert_gt(w[last], 0);
         for (int32_t i = last + 1; i < n; i++) cr_assert_eq(w[i], 0, "%d comes after %d", i, last);
     }

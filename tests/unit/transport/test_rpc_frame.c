@@ -164,7 +164,7 @@ Test(rpc_frame, an_out_of_band_payload_is_named_and_may_still_come_in_band) {
     cr_expect(f.seq == 9 && f.pair == 77 && f.turn == 3 && f.bytes == 0);
     grpc_byte_buffer_destroy(b);
     fv_piece piece = {data, sizeof data};
-    cr_assert_eq(fv_rpc_frame_after_all(&ticket, 9, 77, piece, nothing, NULL, &b), FV_OK);
+    cr_assert_eq(fv_rpc_frame_fallback(&ticket, 9, 77, piece, nothing, NULL, &b), FV_OK);
     cr_assert_eq(fv_rpc_frame_read(b, &f), FV_OK, "%s", fv_last_error());
     cr_expect(f.seq == 9 && f.pair == 77 && f.bytes == sizeof data);
     grpc_byte_buffer_destroy(b);

@@ -164,7 +164,7 @@ Test(video, a_display_matrix_turns_and_mirrors_frames) {
         }
         fv_video_free(&v);
     }
-    refused(clip("askew.mp4", "turned=45"), &opt, FV_EUNSUPPORTED, "quarters of a circle");
+    refused(clip("askew.mp4", "turned=45"), &opt, FV_EUNSUPPORTED, "multiple of 90 degrees");
 }
 
 Test(video, times_are_those_of_the_file_where_the_rate_varies) {
@@ -207,7 +207,7 @@ Test(video, a_file_that_was_cut_short_anywhere_is_refused) {
         for (size_t k = 0; k < sizeof at / sizeof *at; k++) {
             snprintf(name, sizeof name, "%s.cut", path);
             write_bytes(name, bytes, at[k]);
-            refused(name, &opt, FV_EDATA, "cut short");
+            refused(name, &opt, FV_EDATA, "truncated");
         }
         free(bytes);
     }
@@ -289,7 +289,7 @@ Test(video, headers_that_lie_are_refused) {
     patch(copy, n, "stts", 8, 1000);
     patch(copy, n, "stsc", 12, 1000);
     write_bytes(name, copy, n);
-    refused(name, &opt, FV_EDATA, "cut short");
+    refused(name, &opt, FV_EDATA, "truncated");
     free(bytes);
     free(copy);
 
@@ -378,6 +378,6 @@ Test(video, memory_over_the_limit_is_refused) {
     fv_video_options opt = options(TAKEN);
     const char *file = clip("a.mp4", "w=1280 h=720 n=2");
     opt.limits.memory_max = 150 << 20; /* libraries alone have 100 */
-    refused(file, &opt, FV_EINVAL, "more memory");
+    refused(file, &opt, FV_EINVAL, "memory limit");
 }
 #endif

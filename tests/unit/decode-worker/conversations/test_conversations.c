@@ -219,7 +219,7 @@ Test(conversations, a_worker_that_leaves_keeps_nothing) {
     open_table(0, 60);
     name a = keep_new(1), b = keep_new(1);
     fv_conversation *x = resume(&a);
-    fv_conversations_refuse(table);
+    fv_conversations_stop(table);
     cr_assert_eq(resumes(&b), FV_ENOTFOUND);
     keep(x, 10, 0);
     keep(begin(1), 10, 0);

@@ -107,7 +107,7 @@ Test(accum, a_budget_of_the_whole_prompt_evicts_nothing_and_says_so) {
             cr_assert(same_bits(p.logits, exact.logits, 97), "%s at %d", whole[i], t);
         }
         cr_assert(same_store(p.kv, exact.kv));
-        cr_assert_eq(fv_evict_rows(p.kv), 0);
+        cr_assert_eq(fv_evict_count(p.kv), 0);
         tiny_prompt_free(&exact);
         finish(&net, &p);
     }
@@ -124,14 +124,14 @@ Test(accum, each_head_evicts_one_token_per_step) {
         start(&net, &p, one[i], 0);
         init(&e, &p, p.n);
         for (int32_t t = 1; t <= TOKENS; t++) {
-            uint64_t before = fv_evict_rows(p.kv);
+            uint64_t before = fv_evict_count(p.kv);
             int32_t most = p.plan.evict.accum.most;
             run_token(&net, &p, &e, p.n, t);
             for (int32_t l = 0; l < LAYERS; l++)
                 for (int32_t g = 0; g < KV_HEADS; g++)
                     cr_assert_eq(rows_of(p.kv, l, g), most + 1, "%s at %d", one[i], t);
             uint64_t each = (uint64_t)(t == 1 ? ROWS - most : 1);
-            cr_assert_eq(fv_evict_rows(p.kv) - before, each * LAYERS * KV_HEADS);
+            cr_assert_eq(fv_evict_count(p.kv) - before, each * LAYERS * KV_HEADS);
         }
         finish(&net, &p);
     }
@@ -351,7 +351,7 @@ Test(accum, sums_arrive_and_eviction_continues_there) {
             run_token(&rig.net, &p, &here, p.n, t);
             run_token(&rig.net, &there, &far, p.n, t);
             cr_assert(same_bits(p.logits, there.logits, 97), "'%s' at %d", policies[i], t);
-            cr_assert_eq(fv_evict_rows(p.kv), fv_evict_rows(got.kv));
+            cr_assert_eq(fv_evict_count(p.kv), fv_evict_count(got.kv));
         }
         there.kv = NULL;
         fv_received_free(&got);

@@ -96,7 +96,7 @@ Test(unpack, a_layer_is_decompressed_at_break_even) {
             /* Uncompressed tokens are compacted once a quarter of them is idle. */
             cr_assert_leq(held, v > small ? raw : raw + raw / 3, "%d rows", v);
             cr_assert_eq(fv_kv_bytes_held(p.kv), fv_kv_pool_used(net.pool));
-            cr_assert_eq(fv_evict_rows(p.kv), (uint64_t)(LAYERS * HEADS * (VISUAL - v)));
+            cr_assert_eq(fv_evict_count(p.kv), (uint64_t)(LAYERS * HEADS * (VISUAL - v)));
         }
         cr_assert(seen[0] && seen[1]);
         cr_assert_eq(fv_kv_bytes(p.kv, FV_SEG_VISUAL), 0);
@@ -272,7 +272,7 @@ Test(unpack, the_least_important_are_evicted_first_by_ema) {
         cr_assert_eq(fv_kv_bytes_held(p.kv), fv_kv_pool_used(net.pool));
     }
     cr_assert(other);
-    cr_assert_eq(fv_evict_rows(p.kv), (uint64_t)(LAYERS * HEADS * VISUAL));
+    cr_assert_eq(fv_evict_count(p.kv), (uint64_t)(LAYERS * HEADS * VISUAL));
     tiny_prompt_free(&p);
     tiny_net_close(&net);
 }
@@ -349,7 +349,7 @@ Test(unpack, a_resumed_answer_continues_with_the_same_bits) {
                 run_token(&rig.net, &p, &here, p.n, t);
                 run_token(&rig.net, &there, &far, p.n, t);
                 cr_assert(same_bits(p.logits, there.logits, 97), "%s at %d", policies[i], t);
-                cr_assert_eq(fv_evict_rows(p.kv), fv_evict_rows(got.kv));
+                cr_assert_eq(fv_evict_count(p.kv), fv_evict_count(got.kv));
                 cr_assert_eq(fv_kv_bytes(p.kv, FV_SEG_VISUAL), fv_kv_bytes(got.kv, FV_SEG_VISUAL));
             }
             cr_assert_eq(fv_kv_pool_used(rig.pool), fv_kv_bytes_held(got.kv));
@@ -384,7 +384,7 @@ Test(unpack, evicted_tokens_are_counted_even_when_none_is_left) {
         ok(evict_init(&e, got.policy, got.n));
         for (int32_t t = 1; t <= 2; t++) {
             run_token(&rig.net, &there, &e, p.n, t);
-            cr_assert_eq(fv_evict_rows(got.kv),
+            cr_assert_eq(fv_evict_count(got.kv),
                          (uint64_t)(cases[i].layers * HEADS * (VISUAL - cases[i].stay)), "%s",
                          cases[i].policy);
             for (int32_t j = 0; j < 97; j++) cr_assert(isfinite(there.logits[j]));

@@ -318,7 +318,7 @@ Test(vta, visual_tokens_are_evicted_on_schedule_and_text_stays) {
                                  policies[i], t, l);
                     gone += (uint64_t)(had[l][g] - want);
                 }
-            cr_assert_eq(fv_evict_rows(p.kv), gone);
+            cr_assert_eq(fv_evict_count(p.kv), gone);
         }
         cr_assert_gt(gone, 0);
         if (i < N_WITHOUT_SELECT)
@@ -403,7 +403,7 @@ Test(vta, a_resumed_answer_attends_to_the_same_tokens) {
             ok(tiny_prefill(&net, again, 2, 16));
             cr_assert(same_bits(p.logits, again[0].logits, 97), "'%s' after %d", policies[i], n);
             cr_assert(same_store(p.kv, again[0].kv), "'%s' after %d", policies[i], n);
-            cr_assert_eq(fv_evict_rows(p.kv), fv_evict_rows(again[0].kv));
+            cr_assert_eq(fv_evict_count(p.kv), fv_evict_count(again[0].kv));
             for (int b = 0; b < 2; b++) tiny_prompt_free(&again[b]);
             finish(&net, &p);
         }
@@ -430,7 +430,7 @@ Test(vta, ranked_tokens_arrive_in_order_and_are_evicted_there) {
             run_token(&rig.net, &p, &here, p.n, t);
             run_token(&rig.net, &there, &far, p.n, t);
             cr_assert(same_bits(p.logits, there.logits, 97), "'%s' at %d", policies[i], t);
-            cr_assert_eq(fv_evict_rows(p.kv), fv_evict_rows(got.kv));
+            cr_assert_eq(fv_evict_count(p.kv), fv_evict_count(got.kv));
         }
         there.kv = NULL;
         fv_received_free(&got);

@@ -591,7 +591,7 @@ static slow slow_way;
 
 static void slow_reply(void *user, const fv_reply *reply) { ((slow *)user)->reply = *reply; }
 
-static fv_status slow_open(fv_transport *t, const fv_hello *hello, const fv_asking *asking,
+static fv_status slow_open(fv_transport *t, const fv_hello *hello, const fv_grant_request *asking,
                            fv_on_reply done, void *user, fv_transfer **out) {
     slow *s = (slow *)t;
     s->done = done;

@@ -42,12 +42,12 @@ Test(divergence, blocks_are_runs_of_alike_neighbours_up_to_a_cap) {
     double s[64];
     int32_t source_layer[8];
     neighbours(d, 8, s);
-    fv_alike_blocks(s, 8, 0.05, 3, source_layer);
+    fv_similar_blocks(s, 8, 0.05, 3, source_layer);
     static const int32_t want[] = {0, 1, 1, 1, 4, 4, 4, 7};
     for (int l = 0; l < 8; l++) cr_assert_eq(source_layer[l], want[l], "layer %d", l);
-    fv_alike_blocks(s, 8, 1, 1, source_layer);
+    fv_similar_blocks(s, 8, 1, 1, source_layer);
     for (int l = 0; l < 8; l++) cr_assert_eq(source_layer[l], l, "a cap of 1 makes no block");
-    fv_alike_blocks(s, 8, 1, 8, source_layer);
+    fv_similar_blocks(s, 8, 1, 8, source_layer);
     for (int l = 0; l < 8; l++) cr_assert_eq(source_layer[l], 0);
 }
 
@@ -60,11 +60,11 @@ Test(divergence, an_epsilon_is_found_for_a_number_of_lazy_layers) {
     static const int want[] = {0, 1, 3, 3, 4, 5, 5};
     for (int n = 0; n <= N; n++) {
         int32_t lazy = 0;
-        fv_alike_blocks(s, N, fv_alike_epsilon(s, N, n, N), N, source_layer);
+        fv_similar_blocks(s, N, fv_similar_epsilon(s, N, n, N), N, source_layer);
         for (int l = 0; l < N; l++) lazy += source_layer[l] != l;
         cr_assert_eq(lazy, want[n], "%d asked for: %d", n, lazy);
     }
-    fv_alike_blocks(s, N, fv_alike_epsilon(s, N, N, 2), 2, source_layer);
+    fv_similar_blocks(s, N, fv_similar_epsilon(s, N, N, 2), 2, source_layer);
     cr_assert(source_layer[1] == 0 && source_layer[3] == 2 && source_layer[5] == 4,
               "as many as a cap of 2 allows");
 }

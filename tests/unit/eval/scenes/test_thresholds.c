@@ -5,7 +5,7 @@
 #include "eval/scenes/thresholds.h"
 
 enum { ITEMS = 2, LAYERS = 5 };
-#define NO FV_NOT_LOOKED
+#define NO FV_NOT_MEASURED
 
 /* Layers 1..3 are examined. */
 static const float least[ITEMS * LAYERS] = {NO, 0.9f, 0.8f, 0.7f, NO, NO, 0.95f, 0.6f, 0.97f, NO};
@@ -53,12 +53,12 @@ Test(thresholds, as_many_rows_stay_as_are_asked_for_and_one_at_least) {
     double t;
     for (int k = 0; k <= 10; k++) {
         for (int i = 0; i < 10; i++) l2[i] = (float)((i * 7) % 10) + 1;
-        cr_assert_eq(fv_kept_map_l2(l2, 10, k / 10.0, &t), FV_OK);
+        cr_assert_eq(fv_kept_l2(l2, 10, k / 10.0, &t), FV_OK);
         int kept = 0;
         for (int i = 0; i < 10; i++) kept += (double)l2[i] > t;
         cr_assert_eq(kept, k ? k : 1, "%d: above %g", k, t);
     }
-    cr_assert_eq(fv_kept_map_l2(equal, 4, 0.5, &t), FV_OK, "whatever that leaves");
+    cr_assert_eq(fv_kept_l2(equal, 4, 0.5, &t), FV_OK, "whatever that leaves");
 }
 
 Test(thresholds, nothing_measured_lets_nothing_leave) {
@@ -68,5 +68,5 @@ Test(thresholds, nothing_measured_lets_nothing_leave) {
     cr_assert(cos == 1 && mean == LAYERS, "%g at %g", mean, cos);
     cr_assert_eq(fv_exit_cos(none, ITEMS, LAYERS, 2, 2, &cos, &mean), FV_OK);
     cr_assert(cos == 1 && mean == LAYERS, "%g at %g", mean, cos);
-    cr_assert_eq(fv_kept_map_l2(NULL, 0, 0.5, &cos), FV_EDATA);
+    cr_assert_eq(fv_kept_l2(NULL, 0, 0.5, &cos), FV_EDATA);
 }

@@ -88,7 +88,7 @@ Test(results_log, item_scores_are_there_again_with_all_they_hold) {
     cr_assert_float_eq(a->tpot_s, -1, 0);
     const fv_item_score *b = &s.item_score[fv_results_log_at(&s, 1, FV_TASK_DIALOG)];
     cr_assert_eq(b->n_turn, 3);
-    cr_assert_float_eq(fv_item_score_score(b), (1 + 0.5 + 1.0 / 3) / 3, 1e-15);
+    cr_assert_float_eq(fv_item_score_mean(b), (1 + 0.5 + 1.0 / 3) / 3, 1e-15);
     cr_assert(b->n_prompt == 70 && b->n_visual == 16 && b->n_token == 5);
     cr_assert(b->bytes_exact == 4096 && b->bytes_visual == 2048 && b->bytes_visual_end == 1024 &&
               b->bytes_sent == 9999 && b->ttft_s == 0.1);

@@ -498,7 +498,8 @@ Test(api_request, what_is_wrong_with_a_video_is_named) {
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         bad(FV_API_CHAT, cases[i].body, cases[i].field, cases[i].word);
-    bad(FV_API_TOKENS, USER(VIDEO("")), "messages[0].content[0].video_url", "not decoded");
+    bad(FV_API_TOKENS, USER(VIDEO("")), "messages[0].content[0].video_url",
+        "does not accept videos");
 }
 
 Test(api_request, tokens_are_asked_for_with_a_text_or_a_chat) {

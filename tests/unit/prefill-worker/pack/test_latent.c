@@ -145,7 +145,7 @@ static void open_with(tiny_net *net, fv_latent **l, fv_latent_on_device *there, 
     tiny_net_open(net, tiny_shape_default(), FV_F32, isa, threads);
     net->be.compute = compute;
     *l = any_directions(&net->latent->info, weighted);
-    cr_assert_eq(fv_latent_send(*l, &net->be, there), FV_OK, "%s", fv_last_error());
+    cr_assert_eq(fv_latent_device_open(*l, &net->be, there), FV_OK, "%s", fv_last_error());
     fv_latent_layer *layer = (fv_latent_layer *)(uintptr_t)net->there.layer;
     memcpy(layer, there->layer, (size_t)net->cfg.n_layer * sizeof *layer);
 }
@@ -226,7 +226,7 @@ Test(latent, a_number_that_is_not_finite_is_said_to_be_where_it_is) {
     cr_assert_eq(tiny_prefill(&net, &p, 1, 0), FV_OK, "%s", fv_last_error());
     cr_assert_eq(p.packed.status, FV_EINVAL);
     cr_assert_str_eq(p.packed.text,
-                     "visual keys of layer 0: row 0 of the matrix to be packed is not finite");
+                     "visual keys of layer 0: row 0 of the KV to be packed has a NaN or infinity");
     tiny_prompt_free(&p);
     tiny_net_close(&net);
 }

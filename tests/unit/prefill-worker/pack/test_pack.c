@@ -528,7 +528,7 @@ Test(pack, the_least_important_half_leaves_and_takes_its_bytes) {
             cr_assert_lt(above, VISUAL / 2, "those that stayed are the most important");
         }
     }
-    cr_assert_eq(fv_evict_rows(got.kv), 4 * 2 * VISUAL / 2);
+    cr_assert_eq(fv_evict_count(got.kv), 4 * 2 * VISUAL / 2);
     cr_assert_eq(fv_kv_bytes_held(got.kv), fv_kv_pool_used(rig.pool));
     fv_received_free(&got);
     tiny_prompt_free(&p);

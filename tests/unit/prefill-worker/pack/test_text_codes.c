@@ -210,7 +210,7 @@ Test(text_codes, each_period_adds_a_block_and_leaves_the_others_alone) {
         for (int32_t t = 0; t < ANSWER; t++) {
             run(&net, &one, 1, &text, &e, t);
             int32_t times = period[i] ? t / period[i] : 0;
-            fv_text_held h = fv_text_hold(&text.rule, TEXT, t + 1, times, &w, true);
+            fv_text_held h = fv_text_storage(&text.rule, TEXT, t + 1, times, &w, true);
             cr_assert_eq(fv_kv_len(p.kv, 1, 0, FV_SEG_TEXT), h.raw, "at %d", t);
             cr_assert_eq(fv_kv_packed_bytes(p.kv, 1, FV_SEG_TEXT), h.codes);
             const fv_kv_packed *first = fv_kv_packed_of(p.kv, 1, FV_SEG_TEXT);

@@ -14,7 +14,7 @@ TestSuite(member, .timeout = 60);
 typedef struct fake_router {
     fv_rpc_call *call; /* the newest */
     fv_key key;
-    fv_join_said said;
+    fv_join_transcript said;
     const char *secret; /* NULL: the worker's */
     bool proves_wrongly, welcomes_wrongly, welcomes_at_once, drains_at_once;
     int32_t hellos;
@@ -54,7 +54,7 @@ static void say_challenge(const Fovea__Fleet__V1__Hello *hello) {
     Fovea__Fleet__V1__Challenge x = FOVEA__FLEET__V1__CHALLENGE__INIT;
     Fovea__Fleet__V1__Command cmd = FOVEA__FLEET__V1__COMMAND__INIT;
     fv_key fleet = fleet_key(router.secret ? router.secret : SECRET);
-    router.said = (fv_join_said){.nonce_router = "drawn by the router"};
+    router.said = (fv_join_transcript){.nonce_router = "drawn by the router"};
     cr_assert_eq(hello->nonce.len, sizeof router.said.nonce_worker);
     memcpy(router.said.nonce_worker, hello->nonce.data, hello->nonce.len);
     cr_assert_eq(fv_join_key(&fleet, &router.key), FV_OK);
@@ -67,7 +67,7 @@ static void say_challenge(const Fovea__Fleet__V1__Hello *hello) {
 
 /* The worker's introduction, and that its proof holds. */
 static void hear_introduction(const Fovea__Fleet__V1__Introduction *in) {
-    fv_join_said *said = &router.said;
+    fv_join_transcript *said = &router.said;
     snprintf(router.name, sizeof router.name, "%s", in->name);
     said->role = in->role;
     said->name = router.name;
@@ -76,7 +76,7 @@ static void hear_introduction(const Fovea__Fleet__V1__Introduction *in) {
     cr_assert_eq(in->incarnation.len, sizeof said->incarnation);
     memcpy(said->incarnation, in->incarnation.data, sizeof said->incarnation);
     cr_assert_eq(memcmp(said->incarnation, fv_callers_incarnation(callers), 16), 0);
-    cr_assert(fv_join_proved(&router.key, FV_JOIN_WORKER, said, in->proof.data, in->proof.len));
+    cr_assert(fv_join_verify(&router.key, FV_JOIN_WORKER, said, in->proof.data, in->proof.len));
 }
 
 static void say_welcome(void) {

@@ -5,15 +5,15 @@
 #include "serving/worker/room.h"
 
 Test(room, weights_and_kv_share_the_memory) {
-    cr_assert(fv_worker_room_check(600, 400, 1000), "to the last byte");
-    cr_assert_not(fv_worker_room_check(600, 401, 1000));
-    cr_assert_not(fv_worker_room_check(600, SIZE_MAX, 1000), "the sum must not overflow");
+    cr_assert(fv_worker_check_memory(600, 400, 1000), "to the last byte");
+    cr_assert_not(fv_worker_check_memory(600, 401, 1000));
+    cr_assert_not(fv_worker_check_memory(600, SIZE_MAX, 1000), "the sum must not overflow");
 }
 
 Test(room, weights_alone_can_be_too_large) {
-    cr_assert(fv_worker_room_check(1000, 0, 1000));
-    cr_assert_not(fv_worker_room_check(1001, 0, 1000));
-    cr_assert_not(fv_worker_room_check(1001, 1, 1000));
+    cr_assert(fv_worker_check_memory(1000, 0, 1000));
+    cr_assert_not(fv_worker_check_memory(1001, 0, 1000));
+    cr_assert_not(fv_worker_check_memory(1001, 1, 1000));
 }
 
-Test(room, a_pool_without_a_limit_is_not_judged) { cr_assert(fv_worker_room_check(1, 0, 1000)); }
+Test(room, a_pool_without_a_limit_is_not_judged) { cr_assert(fv_worker_check_memory(1, 0, 1000)); }
