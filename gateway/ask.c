@@ -15,7 +15,7 @@
 enum { ASK_MS = 30000, LONG_REPLY = 32 << 10 /* bytes */ };
 
 typedef struct ask {
-    fv_task task; /* first */
+    fv_gateway_task task; /* first */
     fv_gateway *gateway;
     fv_lane *lane;
     fv_http_request *http; /* NULL: gone */
@@ -40,7 +40,7 @@ static void ask_free(ask *a) {
     fv_gateway_task_gone(g);
 }
 
-static void on_http_ended(fv_task *t) {
+static void on_http_ended(fv_gateway_task *t) {
     ask *a = (ask *)t;
     a->http = NULL;
     if (a->call)

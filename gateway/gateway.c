@@ -10,20 +10,20 @@
 static void on_headers(void *user, fv_http_request *r) { fv_route(user, r); }
 
 static void on_request(void *user, fv_http_request *r) {
-    fv_task *t = fv_http_user(r);
+    fv_gateway_task *t = fv_http_user(r);
     (void)user;
     if (t && t->reading) fv_reading_complete(t->reading);
 }
 
 static void on_writable(void *user, fv_http_request *r) {
-    fv_task *t = fv_http_user(r);
+    fv_gateway_task *t = fv_http_user(r);
     (void)user;
     if (t && t->writable) t->writable(t);
 }
 
 static void on_end(void *user, fv_http_request *r) {
     const fv_gateway *g = user;
-    fv_task *t = fv_http_user(r);
+    fv_gateway_task *t = fv_http_user(r);
     fv_record_request(r);
     fv_access_log(g->opt.access, r, t ? &t->facts : NULL);
     if (t) t->ended(t);

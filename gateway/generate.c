@@ -64,7 +64,7 @@ typedef struct decoding {
 } decoding;
 
 typedef struct answer {
-    fv_task task; /* first */
+    fv_gateway_task task; /* first */
     fv_span span;
     fv_gateway *gateway;
     fv_http_request *http; /* NULL: client gone */
@@ -195,7 +195,7 @@ static void pause_if_full(choice *c) {
     fv_rpc_call_pause(c->call);
 }
 
-static void on_writable(fv_task *t) {
+static void on_writable(fv_gateway_task *t) {
     answer *a = (answer *)t;
     for (int32_t i = 0; i < a->n_choice; i++) {
         choice *c = &a->choices[i];
@@ -452,7 +452,7 @@ static void trace(const answer *a) {
     fv_span_end(&a->span, fv_clock_s(), -1, FV_SPAN_FIELDS(fields));
 }
 
-static void on_http_ended(fv_task *t) {
+static void on_http_ended(fv_gateway_task *t) {
     answer *a = (answer *)t;
     trace(a);
     fv_alive_leave(&a->alive);
@@ -665,7 +665,8 @@ void fv_generate(fv_gateway *g, fv_http_request *r, fv_api_kind kind) {
         fv_reply_error(r, FV_ENOMEM, "out of memory", "", -1);
         return;
     }
-    a->task = (fv_task){.ended = on_http_ended, .writable = on_writable, .reading = &a->reading};
+    a->task =
+        (fv_gateway_task){.ended = on_http_ended, .writable = on_writable, .reading = &a->reading};
     a->gateway = g;
     a->http = r;
     g->n_task++;

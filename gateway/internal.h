@@ -14,12 +14,12 @@
 #include "gateway/ignored.h"
 #include "gateway/reading.h"
 
-typedef struct fv_task {
-    void (*ended)(struct fv_task *t);    /* the HTTP request is gone */
-    void (*writable)(struct fv_task *t); /* NULL: never streams */
-    fv_reading *reading;                 /* reads the body; NULL: no body */
-    fv_access_facts facts;               /* for the access log */
-} fv_task;
+typedef struct fv_gateway_task {
+    void (*ended)(struct fv_gateway_task *t);    /* the HTTP request is gone */
+    void (*writable)(struct fv_gateway_task *t); /* NULL: never streams */
+    fv_reading *reading;                         /* reads the body; NULL: no body */
+    fv_access_facts facts;                       /* for the access log */
+} fv_gateway_task;
 
 /* A router takes FV_CALLS_PER_CHANNEL calls on a connection; gRPC would queue more of them before
  * the router sees them. So many calls use several channels. */

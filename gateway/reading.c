@@ -62,7 +62,7 @@ static void take_piece(fv_reading *r, const char *bytes, size_t n) {
 }
 
 static void on_piece(void *user, fv_http_request *http, const char *bytes, size_t n) {
-    const fv_task *t = fv_http_user(http);
+    const fv_gateway_task *t = fv_http_user(http);
     (void)user;
     take_piece(t->reading, bytes, n);
 }
@@ -90,7 +90,7 @@ static void read_body(fv_reading *r) {
 /* ---- the caller -------------------------------------------------------------------------- */
 
 static void note_tenant(fv_reading *r, const char *tenant) {
-    fv_task *t = fv_http_user(r->http);
+    fv_gateway_task *t = fv_http_user(r->http);
     snprintf(r->tenant, sizeof r->tenant, "%s", tenant);
     snprintf(t->facts.tenant, sizeof t->facts.tenant, "%s", tenant);
 }

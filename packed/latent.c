@@ -149,7 +149,8 @@ fv_status fv_latent_write_rows(const fv_latent_layer *l, const fv_packed_shape *
         uint16_t *to = fv_latent_plane(s, data) + j / FV_PACKED_TILE * v.planes;
         for (size_t r = 0; r < R; r++) {
             if (!isfinite(z[r]))
-                return FV_FAIL(FV_EINVAL, "row %zu of the matrix to be packed is not finite", j);
+                return FV_FAIL(FV_EINVAL, "row %zu of the KV to be packed has a NaN or infinity",
+                               j);
             if (r >= v.n_dir || !v.bits[r]) continue;
             float unit = latent_unit(&v, r), x = unit > 0 ? z[r] / unit : 0;
             unsigned code = nearest(latent_levels(l, v.bits[r]), v.bits[r], x);

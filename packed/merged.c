@@ -128,7 +128,8 @@ static fv_status check_finite(const fv_packed_shape *s, const float *m) {
     size_t W = fv_packed_width(s);
     for (size_t i = 0; i < (size_t)s->n * W; i++)
         if (!isfinite(m[i]))
-            return FV_FAIL(FV_EINVAL, "row %zu of the matrix to be packed is not finite", i / W);
+            return FV_FAIL(FV_EINVAL, "row %zu of the KV to be packed has a NaN or infinity",
+                           i / W);
     return FV_OK;
 }
 

@@ -102,9 +102,10 @@ static fv_status centre_rows(const block *b, int32_t i, int k, float *row, int32
         if (exact) fv_latent_write_exact(&l->shape[k], row, l->data[k]);
         centre(row, x->layer[i].mean[k], W, &sum[j]);
         if (!isfinite(sum[j].square))
-            return fv_pack_layer_fail(
-                FV_FAIL(FV_EINVAL, "row %d of the matrix to be packed is not finite", b->row0 + j),
-                &x->first[i], (fv_packed_kind)k);
+            return fv_pack_layer_fail(FV_FAIL(FV_EINVAL,
+                                              "row %d of the KV to be packed has a NaN or infinity",
+                                              b->row0 + j),
+                                      &x->first[i], (fv_packed_kind)k);
         if (exact) sum[j].spread = 0;
         if (exact) memset(row, 0, W * sizeof *row);
     }

@@ -161,7 +161,7 @@ def the_tokens_of_images_are_counted():
     said = ask("/tokenize", {"messages": body["messages"]})
     assert said["count"] == len(said["tokens"]) == used > 144, (said["count"], used)
     far = {"type": "image_url", "image_url": {"url": "http://127.0.0.1/x.png"}}
-    refused({"messages": [{"role": "user", "content": [far]}]}, "messages[0].content[0].image_url.url", "fetches no URLs",
+    refused({"messages": [{"role": "user", "content": [far]}]}, "messages[0].content[0].image_url.url", "not fetched",
             path="/tokenize")
 
 

@@ -656,5 +656,5 @@ Test(api_request, a_long_http_url_is_refused) {
                      "\"image_url\":{\"url\":\"https://a/");
     memset(at, 'x', FV_API_URL_MAX);
     strcpy(at + FV_API_URL_MAX, "\"}}]}]}");
-    bad(FV_API_CHAT, body, "messages[0].content[0].image_url.url", "more than 4096 bytes");
+    bad(FV_API_CHAT, body, "messages[0].content[0].image_url.url", "longer than 4096 bytes");
 }
