@@ -196,7 +196,7 @@ void fv_task_fini(fv_task *t); /* frees the rest, which the report needs */
 enum { FV_PROMPT_BYTES_MAX = 4 << 20 };
 fv_status fv_task_tell_prompt(fv_task *t);
 
-/* images.c: turns images into embeddings. */
+/* task_images.c: turns images into embeddings. */
 
 /* Counts the pixels of a request by the headers of its images, and takes them from the worker's limit.
  * FV_EINVAL: an image cannot be read, or has too many; FV_EBUSY: too many for now. On the loop thread. */

@@ -9,7 +9,7 @@
  *   [computing thread]  run.c, batch.c   prepare -> (grant) -> encode -> prefill -> sample -> export
  *        |                                           ^                          '--> export, by group
  *        v                                           |
- *   [reading lines]     reading.c, images.c   images, one at a time on each line: decode, preprocess
+ *   [reading lines]     reading.c, task_images.c images, one at a time on each line: decode, preprocess
  *
  * A request is prefilled when the decode worker has granted memory, together with the others that
  * have theirs by then. Nothing is decoded or computed for a refused request, except images
