@@ -108,7 +108,8 @@ static fv_status fast(fv_cuda *c, const fv_linear_args *a) {
 extern "C" fv_status fv_cuda_linear(fv_backend *be, const fv_linear_args *a) {
     fv_cuda *c = fv_cuda_of(be);
     if (a->x.dtype != FV_F32)
-        return FV_FAIL(FV_EUNSUPPORTED, "the CUDA backend needs activations in f32: linear's x is %s",
+        return FV_FAIL(FV_EUNSUPPORTED,
+                       "the CUDA backend needs activations in f32: linear's x is %s",
                        fv_dtype_name(a->x.dtype));
     assert(a->n_part >= 1 && a->n_part <= FV_LINEAR_MAX_PARTS);
     for (int i = 0; i < a->n_part; i++)
