@@ -51,6 +51,7 @@ expect "guard" model/net/a-b.h 'FOVEA_MODEL_NET_A_B_H' '#ifndef A_H'
 expect "guard as it should be" model/net/a-b.h '' \
     $'#ifndef FOVEA_MODEL_NET_A_B_H\n#define FOVEA_MODEL_NET_A_B_H\n#endif'
 expect "a file that is gone" rpc/a.c 'there is no file' $'int a;\n/* What it does: rpc/gone.h. */'
+# shellcheck disable=SC2016 # the backquotes are Markdown
 expect "a file that is gone, in a page" docs/a.md 'there is no file' 'See `rpc/gone.c` for it.'
 expect "a file that is gone, at the end" proto/a.proto 'there is no file' 'int32 a = 1; // see gone.proto'
 expect "files that are there" rpc/a.c '' $'/* rpc/a.c and a.c; x.len and part.w */\nchar b[] = "gone.c";'
