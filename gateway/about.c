@@ -76,7 +76,7 @@ static json_t *parameters(const char *path) {
     return list;
 }
 
-/* What a path answers when it succeeds. */
+/* The schema of a path's successful answer. */
 static json_t *content_of(const char *path, fv_api_kind kind) {
     json_t *content;
     if (strcmp(path, "/metrics") == 0) {

@@ -10,7 +10,7 @@ enum { FV_STATUS_LEFT = 499 };
 
 typedef enum fv_access_form { FV_ACCESS_NONE, FV_ACCESS_TEXT, FV_ACCESS_JSON } fv_access_form;
 
-/* What only the answer knows; {0}: nothing. */
+/* Facts of a log line that only the answer knows; {0}: none. */
 typedef struct fv_access_facts {
     char tenant[40];             /* "": unknown */
     uint64_t n_prompt, n_answer; /* tokens */

@@ -1,4 +1,4 @@
-/* One timer looks at all streams a few times in the shortest interval. It runs only while there are
+/* A single timer checks all streams, a few times in the shortest interval. It runs only while there are
  * any; the streams are few compared with the events that they get, so a list suffices. */
 #include "gateway/alive.h"
 

@@ -1,4 +1,4 @@
-/* Reference counts. Images are lent to gRPC in slices, which hold a reference. */
+/* Counts references. gRPC sends images from slices that borrow their bytes and hold a reference. */
 #include "gateway/held.h"
 
 #include <stdatomic.h>

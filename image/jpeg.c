@@ -17,7 +17,7 @@ enum {
     SOS = 0xda,
 };
 
-/* What was found so far. */
+/* The results so far. */
 typedef struct found {
     fv_image_size size;
     bool has_size, cut_off;

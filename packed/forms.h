@@ -66,7 +66,7 @@ fv_status fv_packed_check(const fv_packed_shape *s); /* an unknown form is FV_EI
 fv_packed_shape fv_packed_kept(const fv_packed_part *src, const int32_t *idx, int32_t n);
 void fv_packed_keep(const fv_packed_part *src, const int32_t *idx, const fv_packed_part *dst);
 
-/* What the shapes of all forms must have; `what` names the form in the message. */
+/* Checks what the shapes of all forms have in common; `what` names the form in the message. */
 fv_status fv_packed_check_common(const fv_packed_shape *s, const char *what);
 
 /* fv_packed_format.smallest of forms without outliers. */

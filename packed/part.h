@@ -48,7 +48,7 @@ typedef enum fv_packed_form {
     FV_N_PACKED_FORM
 } fv_packed_form;
 
-/* What each form adds to the shape of a part. */
+/* The fields that each form adds to the shape of a part. */
 typedef struct fv_lowrank_shape {
     /* 1 <= rank2 <= rank: rows of group 1 are read at rank2; both 0: values as rows, of 16 bits */
     int32_t rank, rank2;

@@ -10,7 +10,7 @@
 #include "router/record.h"
 #include "router/replay.h"
 
-/* What is done when an attempt reports something. */
+/* The callbacks of attempts. */
 static const fv_attempt_events attempt_events = {.begun = fv_answer_begin,
                                                  .prompt = fv_answer_prompt,
                                                  .tokens = fv_answer_tokens,
@@ -74,7 +74,7 @@ static fv_registered_worker *choose_prefill(const fv_request *r, fv_constraints 
     return fv_balance(r->fleet, &constraints);
 }
 
-/* What a request waits for. */
+/* The resource that a request waits for. */
 typedef enum lack {
     LACKS_NOTHING = 0,
     LACKS_MEMORY, /* of a decode worker */

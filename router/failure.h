@@ -13,7 +13,7 @@ typedef struct fv_failure {
     fv_status status; /* its sentence is in fv_last_error */
     fv_origin origin;
     const char *p, *d;         /* names of the attempt's workers; "": none. Borrowed */
-    bool avoid_p, avoid_d;     /* give the request to others for now */
+    bool avoid_p, avoid_d;     /* the next attempt avoids this worker */
     bool worked_p, worked_d;   /* were at work on the request, not on others */
     fv_refusal refusal;        /* why a decode worker refused the hand-off, if it did */
     uint64_t refuser_capacity; /* FV_REFUSED_TOO_LARGE: that worker's bytes of KV */

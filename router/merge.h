@@ -5,7 +5,7 @@
 #include "common/arena.h"
 #include "inference.pb-c.h"
 
-/* What only the router knows. */
+/* Facts that only the router knows. */
 typedef struct fv_relay_facts {
     uint32_t n_generated; /* tokens that went to the client */
     uint32_t n_replay;

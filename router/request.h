@@ -94,7 +94,7 @@ typedef struct fv_request {
     uint64_t n_taken_over;
     double taken_over_s;
 
-    /* What the client has received. */
+    /* The events that the client has received. */
     bool accepted;
     uint32_t n_prompt_event; /* events of the prompt's tokens */
     uint32_t n_token;

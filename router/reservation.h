@@ -5,7 +5,7 @@
 #include "auth/fleet_name.h"
 #include "router/registry.h"
 
-/* What a request needs at a worker. */
+/* The resources that a request needs at a worker. */
 typedef struct fv_worker_need {
     uint64_t bytes;  /* of KV */
     uint64_t pixels; /* of images that the worker has yet to decode */

@@ -165,7 +165,8 @@ static void add_list(printed *p, const char *key, const fv_api_list *list) {
     p->list[p->n++] = list;
 }
 
-/* What vLLM has of the prompt: in a chat at the top, in a completion in each choice. */
+/* Adds the prompt's ids and log-probabilities. As in vLLM they are at the top of a chat, and in each choice of a
+ * completion. */
 static void add_prompt(printed *p, const fv_api_choice *c) {
     add_list(p, "prompt_token_ids", c->all_prompt_ids);
     add_list(p, "prompt_logprobs", c->prompt_logprobs);

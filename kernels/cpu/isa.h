@@ -11,7 +11,7 @@
 #include "kernels/cpu/packed_products.h"
 #include "kernels/cpu/path.h"
 
-/* What one instruction set implements. Lists end with NULL, the first choice first; a member that is NULL is left to
+/* The implementations of one instruction set. Lists end with NULL, the first choice first; a member that is NULL is left to
  * the instruction sets after this one. */
 typedef struct fv_isa {
     const char *name;        /* as in isa.def */
@@ -25,7 +25,7 @@ typedef struct fv_isa {
 
 enum { FV_ISA_LIST_MAX = 64 };
 
-/* What a backend may use: the implementations of its instruction sets, in order. */
+/* The implementations that a backend may use: those of its instruction sets, in order. */
 struct fv_isa_choice {
     const char *name; /* the best instruction set among them */
     const fv_cpu_path *path;

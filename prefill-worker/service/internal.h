@@ -199,7 +199,7 @@ fv_status fv_task_tell_prompt(fv_task *t);
 /* task_images.c: turns images into embeddings. */
 
 /* Counts the pixels of a request by the headers of its images, and takes them from the worker's limit.
- * FV_EINVAL: an image cannot be read, or has too many; FV_EBUSY: too many for now. On the loop thread. */
+ * FV_EINVAL: an image cannot be read, or has too many; FV_EBUSY: too many wait to be decoded. On the loop thread. */
 fv_status fv_task_take_pixels(fv_task *t);
 /* Gives them back; can be called again. On the thread that has the task. */
 void fv_task_give_pixels(fv_task *t);

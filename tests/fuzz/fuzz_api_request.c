@@ -35,7 +35,7 @@ static void check_object(const char *text) {
     json_decref(made);
 }
 
-/* What is passed on to the template is JSON again. */
+/* Checks that what is passed on to the template is JSON again. */
 static void check_chat(const Fovea__Inference__V1__Chat *chat) {
     check_object(chat->variables);
     for (size_t i = 0; i < chat->n_turns; i++) {

@@ -46,7 +46,7 @@ static void test_names(void) {
     }
 }
 
-/* What the log says of two products of integers with the instruction set `isa`; false where this CPU lacks it. */
+/* Reads what the log says of two products of integers with the instruction set `isa`; false where this CPU lacks it. */
 static bool log_of(const char *isa, char *said, size_t size) {
     static const float scale[3] = {1, 1, 1};
     static const int8_t w[6] = {1, 2, 3, 4, 5, 6};

@@ -16,7 +16,7 @@ typedef struct spec {
     int64_t width, precision; /* precision -1: by default */
 } spec;
 
-/* What stands in a format string's place is the next, or the named, argument. */
+/* Reads a format string, and its arguments: for each place the next one, or a named one. */
 typedef struct reader {
     fv_jj_run *r;
     fv_jj_out *out;

@@ -7,7 +7,7 @@
 #include "video/helper/still.h"
 #include "video/helper/still_av.h"
 
-/* What a file states about its colours; otherwise the coded pixels do. */
+/* The colours that a file states; where it states none, the coded pixels do. */
 typedef struct fv_yuv_form {
     bool nearest;      /* chroma is repeated, otherwise interpolated */
     bool stated, full; /* full: the range is 0 to 255, not 16 to 235 */

@@ -1,7 +1,7 @@
 #ifndef FOVEA_KERNELS_CPU_AMX_PRODUCTS_H
 #define FOVEA_KERNELS_CPU_AMX_PRODUCTS_H
 
-/* What AMX computes. */
+/* The products that AMX computes. */
 #include "kernels/cpu/attention_item.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/packed_products.h"

@@ -1,7 +1,7 @@
 #ifndef FOVEA_KERNELS_CPU_AVX512BF16_PRODUCTS_H
 #define FOVEA_KERNELS_CPU_AVX512BF16_PRODUCTS_H
 
-/* What AVX-512 BF16 computes. */
+/* The products that AVX-512 BF16 computes. */
 #include "kernels/cpu/attention_item.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/packed_products.h"

@@ -195,7 +195,7 @@ static grpc_slice all_of(grpc_byte_buffer *b) {
     return all;
 }
 
-/* Packs the same bytes as by copying, with the large piece lent from its place. */
+/* Packing with a borrowed piece gives the same bytes as copying it. */
 Test(rpc_message, a_packed_message_may_hold_pieces_that_are_not_copied) {
     grpc_init();
     static uint8_t large[100000], small[100], other[100000];
