@@ -53,6 +53,7 @@ void fv_kv_close(fv_kv *kv) {
         for (int32_t g = 0; g < s->n_kv; g++) (void)fv_kv_text_pages(kv, l, g, 0, 0);
         fv_kv_give(&kv->account, &kv->extent[l]);
     }
+    fv_kv_give(&kv->account, &kv->recurrent);
     for (size_t i = 0; i < n; i++) {
         free(kv->run[i].block);
         fv_kv_columns_free(&kv->state[i]);

@@ -196,7 +196,8 @@ static fv_status make_view(fv_checkpoint *ck, const fv_shard_tensor *t, const fv
 /* ---- repacked weights ------------------------------------------------------------------ */
 
 static bool is_layer_weight(const fv_tensor_spec *e) {
-    return e->part == FV_PART_TEXT_LAYER && (e->role == FV_ROLE_LINEAR || e->role == FV_ROLE_QUERY);
+    bool layer = e->part == FV_PART_TEXT_LAYER || e->part == FV_PART_RECURRENT_LAYER;
+    return layer && (e->role == FV_ROLE_LINEAR || e->role == FV_ROLE_QUERY);
 }
 
 /* Number of heads whose rows llama.cpp reordered in this weight; 0: rows are in order. */
@@ -241,6 +242,7 @@ static fv_tensor *slot_of(fv_checkpoint *ck, const fv_tensor_spec *e) {
     switch (e->part) {
     case FV_PART_TEXT: base = (char *)&ck->text; break;
     case FV_PART_TEXT_LAYER: base = (char *)&ck->text.layer[e->layer]; break;
+    case FV_PART_RECURRENT_LAYER: base = (char *)&ck->text.recurrent[e->layer]; break;
     case FV_PART_VISION: base = (char *)&ck->vision; break;
     case FV_PART_VISION_LAYER: base = (char *)&ck->vision.layer[e->layer]; break;
     case FV_PART_VIDEO: base = (char *)&ck->video; break;
@@ -287,11 +289,16 @@ static int by_name(const void *a, const void *b) {
 static fv_status refuse_leftover(const fv_checkpoint *ck) {
     fv_tensor_spec *all, want;
     int32_t n;
+    int32_t n_predict = 0; /* of layers that predict tokens further ahead */
     fv_status st = FV_OK;
     FV_TRY(fv_tensor_specs_build(&ck->cfg, true, &all, &n));
     qsort(all, (size_t)n, sizeof *all, by_name);
     for (int32_t i = 0; i < fv_shards_tensors(ck->shards) && st == FV_OK; i++) {
         const fv_shard_tensor *t = fv_shards_at(ck->shards, i);
+        if (ck->cfg.text.recurrent.n && strncmp(t->canonical, "mtp.", 4) == 0) {
+            n_predict++;
+            continue;
+        }
         if (!fv_compressed_belongs(t->canonical, want.name)) strcpy(want.name, t->canonical);
         if (bsearch(&want, all, (size_t)n, sizeof *all, by_name)) continue;
         st = FV_FAIL(FV_EDATA,
@@ -300,6 +307,7 @@ static fv_status refuse_leftover(const fv_checkpoint *ck) {
                      ck->dir, t->entry->name, t->file);
     }
     free(all);
+    if (n_predict) FV_LOG(INFO, MODEL, "event=mtp tensors=%d use=none", n_predict);
     return st;
 }
 
@@ -313,6 +321,7 @@ static fv_status open_tensors(fv_checkpoint *ck) {
     FV_TRY(fv_tensor_specs_build(cfg, false, &ck->manifest, &ck->n_manifest));
     FV_TRY(FV_ARENA_NEW(&ck->arena, ck->n_manifest, ck->used));
     FV_TRY(FV_ARENA_NEW(&ck->arena, cfg->text.n_layer, ck->text.layer));
+    FV_TRY(FV_ARENA_NEW(&ck->arena, cfg->text.n_layer * cfg->text.recurrent.n, ck->text.recurrent));
     FV_TRY(FV_ARENA_NEW(&ck->arena, cfg->vision.n_layer, ck->vision.layer));
     FV_TRY(FV_ARENA_NEW(&ck->arena, cfg->vision.n_deepstack, ck->vision.deepstack));
     if (cfg->video_tower) FV_TRY(FV_ARENA_NEW(&ck->arena, cfg->vision.n_layer, ck->video.layer));

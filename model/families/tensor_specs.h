@@ -14,12 +14,14 @@ typedef enum fv_tensor_role {
     FV_ROLE_NORM,       /* [n], the scale of a norm */
     FV_ROLE_EMBEDDING,  /* [n, d], or [d] for a single row */
     FV_ROLE_HEAD,       /* lm_head.weight; may be absent when tied */
+    FV_ROLE_EXACT,      /* [out, in] or a depthwise kernel [out, 1, n], never quantized */
 } fv_tensor_role;
 
 /* Struct that a tensor's view belongs to. */
 typedef enum fv_tensor_part {
     FV_PART_TEXT = 0,
     FV_PART_TEXT_LAYER,
+    FV_PART_RECURRENT_LAYER, /* `layer` counts recurrent layers alone */
     FV_PART_VISION,
     FV_PART_VISION_LAYER,
     FV_PART_VIDEO, /* a separate tower for videos */

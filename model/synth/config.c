@@ -48,10 +48,27 @@ static const shape *find_shape(const char *name) {
 /* M-RoPE's sections in the proportions 16, 24, 24 of 64 frequencies, or 24, 20, 20 if
  * interleaved. */
 static void add_sections(const shape *s, const char *family, json_t *rope) {
-    bool interleaved = !strcmp(family, "qwen3_vl_text");
-    int32_t half = s->d_head / 2, hw = half * (interleaved ? 5 : 6) / 16;
+    bool recurrent = !strcmp(family, "qwen3_5_text");
+    bool interleaved = recurrent || !strcmp(family, "qwen3_vl_text");
+    int32_t half = s->d_head / (recurrent ? 4 : 2), hw = half * (interleaved ? 5 : 6) / 16;
     json_object_set_new(rope, "mrope_section", json_pack("[i,i,i]", half - 2 * hw, hw, hw));
     if (interleaved) json_object_set_new(rope, "mrope_interleaved", json_true());
+}
+
+enum { REPEAT = 3 }; /* two recurrent layers and one with attention */
+
+/* Qwen3.5's keys: a shape's layers are those with attention, half of whose heads' dimensions are rotated. */
+static void add_recurrent_keys(const shape *s, json_t *t, json_t *rope) {
+    int32_t keys = s->n_head > 1 ? s->n_head / 2 : 1;
+    json_object_set_new(t, "num_hidden_layers", json_integer(REPEAT * s->n_layer));
+    json_object_set_new(t, "full_attention_interval", json_integer(REPEAT));
+    json_object_set_new(t, "linear_conv_kernel_dim", json_integer(4));
+    json_object_set_new(t, "linear_num_key_heads", json_integer(keys));
+    json_object_set_new(t, "linear_num_value_heads", json_integer(2 * keys));
+    json_object_set_new(t, "linear_key_head_dim", json_integer(s->d_head));
+    json_object_set_new(t, "linear_value_head_dim", json_integer(2 * s->d_head));
+    json_object_set_new(t, "attn_output_gate", json_true());
+    json_object_set_new(rope, "partial_rotary_factor", json_real(0.5));
 }
 
 /* Gemma 3's keys: every second layer slides, and has another RoPE. */
@@ -84,9 +101,11 @@ static json_t *text_json(const shape *s, const char *family, bool v5) {
     json_object_set_new(t, "bos_token_id",
                         strncmp(family, "qwen", 4) ? json_integer(BOS) : json_null());
     if (!strcmp(family, "mistral")) json_object_set_new(t, "sliding_window", json_null());
-    bool sections = strstr(family, "_vl_text");
+    bool recurrent = !strcmp(family, "qwen3_5_text"),
+         sections = recurrent || strstr(family, "_vl_text");
     json_t *rope = json_pack("{s:s}", "rope_type", "default");
     if (sections) add_sections(s, family, rope);
+    if (recurrent) add_recurrent_keys(s, t, rope);
     json_object_set_new(v5 ? rope : t, "rope_theta", json_real(10000.0));
     if (v5 || sections)
         json_object_set_new(t, v5 ? "rope_parameters" : "rope_scaling", rope);
@@ -144,9 +163,11 @@ static json_t *qwen_vl_json(const shape *s, const fv_family *f) {
     json_object_set_new(v, "hidden_size", json_integer(s->vision_d));
     json_object_set_new(v, "intermediate_size", json_integer(s->vision_ffn));
     json_object_set_new(v, "out_hidden_size", json_integer(s->d_model));
-    if (!strcmp(f->name, "qwen3_vl")) {
+    bool deepstack = !strcmp(f->name, "qwen3_vl");
+    if (deepstack || !strcmp(f->name, "qwen3_5")) {
         json_object_set_new(v, "hidden_act", json_string("gelu_pytorch_tanh"));
         json_object_set_new(v, "num_position_embeddings", json_integer(SIDE * SIDE));
+        if (!deepstack) return v;
         json_object_set_new(v, "deepstack_visual_indexes",
                             s->n_layer > 2 ? json_pack("[i, i]", 0, 1) : json_pack("[i]", 1));
         return v;
@@ -304,12 +325,15 @@ static json_t *half_of(json_t *json, const char *part) {
     return text_only && !strcmp(part, "text_config") ? json : NULL;
 }
 
+/* With recurrent layers, n counts those with attention. */
 static fv_status set_layers(json_t *json, const char *part, int32_t n) {
     if (n == 0) return FV_OK;
     json_t *half = half_of(json, part);
     if (!half) return FV_FAIL(FV_EINVAL, "the config file has no %s to set layers in", part);
     const char *key = json_object_get(half, "depth") ? "depth" : "num_hidden_layers";
-    json_object_set_new(half, key, json_integer(n));
+    json_int_t repeat = json_integer_value(json_object_get(half, "full_attention_interval"));
+    json_object_set_new(half, key,
+                        json_integer(n * (repeat > 1 && repeat <= FV_MAX_LAYERS ? repeat : 1)));
     return FV_OK;
 }
 

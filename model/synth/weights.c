@@ -77,7 +77,8 @@ static void spread_of(const fv_tensor_spec *e, float *mean, float *std) {
     *mean = 0;
     *std = 0;
     switch (e->role) {
-    case FV_ROLE_LINEAR: *std = linear; break;
+    case FV_ROLE_LINEAR:
+    case FV_ROLE_EXACT: *std = linear; break;
     case FV_ROLE_QUERY: *std = 4 * linear; break; /* scores that single out rows, as trained */
     case FV_ROLE_HEAD: *std = 2 * linear; break;  /* logits with a spread of 2: a clear first */
     case FV_ROLE_EMBEDDING: *std = 0.6F; break;

@@ -10,12 +10,13 @@ from cases import Case, deal
 
 # llava_mrope is LLaVA with the text model of a Qwen-VL family, and so with positions in a grid.
 FAMILIES = ["llava_next", "llava_onevision", "idefics3", "smolvlm", "llava_siglip", "llava_mrope",
-            "internvl", "mistral3", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "gemma3", "video_llava", "mobilevlm", "qwen2_vl_video", "qwen2_5_vl_video", "qwen3_vl_video", "video_llava_video"]
+            "internvl", "mistral3", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_5", "gemma3", "video_llava", "mobilevlm", "qwen2_vl_video", "qwen2_5_vl_video", "qwen3_vl_video", "qwen3_5_video",
+            "video_llava_video"]
 CLASSES = {"llava_next": "LlavaNext", "llava_onevision": "LlavaOnevision", "idefics3": "Idefics3",
            "smolvlm": "SmolVLM", "llava": "Llava", "internvl": "InternVL",
-           "mistral3": "Mistral3", "qwen2_vl": "Qwen2VL", "qwen2_5_vl": "Qwen2_5_VL", "qwen3_vl": "Qwen3VL",
+           "mistral3": "Mistral3", "qwen2_vl": "Qwen2VL", "qwen2_5_vl": "Qwen2_5_VL", "qwen3_vl": "Qwen3VL", "qwen3_5": "Qwen3_5",
            "gemma3": "Gemma3", "video_llava": "VideoLlava"}
-QWEN_VL = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
+QWEN_VL = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_5")
 # What stands for an image in a prompt.
 IMAGE_TOKENS = {"gemma3": "<start_of_image>", "internvl": "<IMG_CONTEXT>", "mistral3": "[IMG]"} | dict.fromkeys(
     QWEN_VL, "<|vision_start|><|image_pad|><|vision_end|>")
@@ -115,6 +116,9 @@ def qwen_vl(rng, card, family, width):
                          "hidden_act": rng.choice(["quick_gelu", "gelu"])}
     vision |= {"hidden_size": heads * dim, "intermediate_size": card["vision_ffn"],
                "out_hidden_size": width}
+    if family == "qwen3_5":
+        return vision | {"hidden_act": rng.choice(["gelu_pytorch_tanh", "gelu"]),
+                         "num_position_embeddings": rng.choice([4, 9, 25])}
     if family == "qwen3_vl":
         every = range(min(card["layers"] - 1, card["vision_layers"]))
         return vision | {"hidden_act": rng.choice(["gelu_pytorch_tanh", "gelu"]),
@@ -180,7 +184,7 @@ def config_of(rng, card, family):
         text = config["text_config"]
         config |= {"vision_config": qwen_vl(rng, card, name, text["hidden_size"]),
                    "image_token_id": image_token, "video_token_id": image_token + 1}
-        if rng.random() < 0.5 and name != "qwen3_vl":  # as older files have it
+        if rng.random() < 0.5 and name not in ("qwen3_vl", "qwen3_5"):  # as older files have it
             del config["text_config"], text["model_type"]
             config = text | config
         return config, patch * card["grid"][2] * 4
@@ -207,10 +211,10 @@ def config_of(rng, card, family):
 
 
 def add_sections(rng, card, text):
-    """M-RoPE's sections of head_dim / 2 frequencies, interleaved in Qwen3-VL."""
-    interleaved = card["family"] == "qwen3_vl_text"
+    """M-RoPE's sections of head_dim / 2 frequencies, interleaved in Qwen3-VL and Qwen3.5."""
+    interleaved = card["family"] in ("qwen3_vl_text", "qwen3_5_text")
     heads, _, dim = card["heads"]
-    half = dim // 2
+    half = cases.rotated(text | {"head_dim": dim}) // 2
     text["tie_word_embeddings"] = card["tied"]  # LLaVA's config asks for it
     if not interleaved:  # which goes by the width, whatever head_dim is
         text["hidden_size"] = heads * dim
@@ -280,7 +284,7 @@ def make_family_cases(n, seed, pairs=True):
             processor = qwen_vl_processor(rng, card) if family in QWEN_VL else None
             if processor:
                 card["key_form"] = "v4"  # whose files are two
-            video = clip(rng, pictures[0], tile, pairs, 1 + (family == "qwen3_vl")) if name != family else None
+            video = clip(rng, pictures[0], tile, pairs, 1 + (family in ("qwen3_vl", "qwen3_5"))) if name != family else None
             if video:
                 pictures, processor, prompt, card["chat"] = [], None, card["question"], True
                 if family == "qwen2_5_vl":

@@ -132,11 +132,13 @@ class Reference:
             self.processor = AutoProcessor.from_pretrained(directory)
             self.processor.image_processor = AutoImageProcessor.from_pretrained(directory,
                                                                                 backend="pil")
+            if self.model.config.model_type == "qwen3_5":  # for which it takes the published pre-tokenizer
+                self.processor.tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(directory)
             self.tokenizer = self.processor.tokenizer
         else:
             # The class that takes tokenizer.json as it is: AutoTokenizer goes by the model's
             # family, and would read a synthetic Qwen2's as byte-level.
-            self.tokenizer = PreTrainedTokenizerFast.from_pretrained(directory)
+            self.tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(directory)
         self.n_vocab = vocabulary(self.tokenizer)
 
     def render(self, case):
@@ -166,7 +168,7 @@ class Reference:
             return out
         of = self.processor.video_processor
         pictures = [Image.fromarray(f) for f in frames]
-        if self.model.config.model_type == "qwen3_vl":  # whose limits are of all frames together
+        if self.model.config.model_type in ("qwen3_vl", "qwen3_5"):  # whose limits are of all frames together
             _, rows, cols = out["video_grid_thw"][0].tolist()
             pictures = [f.resize((cols * of.patch_size, rows * of.patch_size), Image.Resampling.BICUBIC) for f in pictures]
             how = {"do_resize": False}
