@@ -349,7 +349,8 @@ Test(config, unsupported_families_are_named) {
         {"{\"architectures\":[\"BertModel\"]}", FV_EUNSUPPORTED, "model_type 'BertModel'"},
         {TEXT("\"model_type\":\"gemma\""), FV_EUNSUPPORTED,
          "text_config: unsupported model_type 'gemma'; supported: the text models llama, mistral, "
-         "qwen2, qwen3, qwen2_vl_text, qwen2_5_vl_text, qwen3_vl_text, qwen3_5_text and gemma3_text"},
+         "qwen2, qwen3, qwen2_vl_text, qwen2_5_vl_text, qwen3_vl_text, qwen3_5_text and "
+         "gemma3_text"},
         {VISION("\"model_type\":\"siglip2_vision_model\""), FV_EUNSUPPORTED,
          "vision_config: unsupported model_type 'siglip2_vision_model'; supported: the towers "},
         {"{\"model_type\":\"llava\",\"mm_vision_tower\":\"x\"}", FV_EUNSUPPORTED,
