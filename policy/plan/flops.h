@@ -9,6 +9,8 @@
 /* Widths of a text model that has plan->shape's layers and heads. */
 typedef struct fv_flops_net {
     int32_t d_model, d_ffn, n_head, vocab; /* the FFN is gated: three matrices */
+    bool gated;       /* the projection of queries also makes a gate for attention's output */
+    double recurrent; /* multiply-adds of a token in the recurrent layers of one layer */
 } fv_flops_net;
 
 typedef enum fv_flops_rule {
