@@ -102,6 +102,11 @@ static fv_status load_weights(fv_decoder *dec, const fv_text_weights *host) {
 
 fv_status fv_decoder_open(fv_backend *be, const fv_text_config *cfg, const fv_text_weights *host,
                           fv_decoder **out) {
+    if (cfg->recurrent.n && be->device != fv_device_host())
+        return FV_FAIL(
+            FV_EUNSUPPORTED,
+            "this model has recurrent layers, which %s does not compute: use --device cpu",
+            be->ops->name);
     fv_decoder *dec = calloc(1, sizeof *dec);
     if (!dec) return FV_FAIL(FV_ENOMEM, "out of memory for the decoder");
     *dec = (fv_decoder){.be = be, .cfg = cfg, .ws = {.be = be}, .head_ws = {.be = be}};
