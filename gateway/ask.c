@@ -389,6 +389,11 @@ void fv_show_fleet(fv_gateway *g, fv_http_request *r) {
 
 /* The router's own health, which needs no credentials: SERVING when it has workers of each kind. */
 void fv_show_health(fv_gateway *g, fv_http_request *r) {
+    if (g->leaving) {
+        fv_http_set_error(r, "shutting down");
+        fv_reply_json(r, 503, json_pack("{s:s}", "status", "shutting down"));
+        return;
+    }
     Grpc__Health__V1__HealthCheckRequest q = GRPC__HEALTH__V1__HEALTH_CHECK_REQUEST__INIT;
     get(g, r, "/grpc.health.v1.Health/Check", &q.base,
         &grpc__health__v1__health_check_response__descriptor, answer_health);

@@ -420,6 +420,7 @@ void fv_daemon_drain(fv_daemon *d, int32_t grace_ms) {
     d->until_ms = uv_now(&d->loop) + (uint64_t)linger_ms + (uint64_t)grace_ms;
     if (linger_ms > 0) {
         FV_LOG(INFO, WIRE, "event=linger calls=%d linger_ms=%d", calls(d), linger_ms);
+        if (d->hooks.linger) d->hooks.linger(d->hooks.user);
         uv_timer_start(&d->patience, on_lingered, (uint64_t)linger_ms, 0);
     } else {
         on_lingered(&d->patience);

@@ -26,7 +26,10 @@ PROXY_PORT = 8200  # where clients call
 METRICS_PORT = 9464
 WEIGHTS = {None: 14.2e9, "int4-128": 4.5e9}  # bytes of llava-1.5-7b, for which the manifests are sized
 UNHEALTHY_MS = 30000  # a worker's default
-PROGRAMS = {"fovea-router", "fovea-prefill", "fovea-decode"}
+BODIES_BYTES = 256 << 20  # a gateway's default
+PROGRAMS = {"fovea-gateway", "fovea-router", "fovea-prefill", "fovea-decode"}
+WORKERS = {"fovea-prefill", "fovea-decode"}
+MEMBERS = PROGRAMS - {"fovea-gateway"}  # have the fleet's secret and certificates
 
 SCHEMAS = "1.27"  # the first in which gRPC probes are stable
 
@@ -70,6 +73,8 @@ class Fleet:
         self.objects = [o for folder in folders for o in render(folder)]
         if kubernetes_validate:
             for o in self.objects:
+                if o["apiVersion"].startswith("gateway.networking.k8s.io/"):
+                    continue  # a CRD, which no schema of Kubernetes has
                 try:
                     kubernetes_validate.validate(o, SCHEMAS, strict=True)
                 except Exception as e:  # of several kinds, all of them a sentence
@@ -114,7 +119,52 @@ def check_options(fleet, program):
             fleet.expect(name in known, f"{program}: {name} is not in its --help-all")
 
 
+def check_gateway_probes(fleet):
+    """A gateway is asked over HTTP: for its version, which needs no router, and for health, which does."""
+    container = fleet.pods["fovea-gateway"]["spec"]["template"]["spec"]["containers"][0]
+    port, metrics = container["ports"]
+    env = fleet.environment("fovea-gateway")
+    fleet.expect(env["FOVEA_LISTEN"] == f"0.0.0.0:{port['containerPort']}", "the gateway listens elsewhere")
+    fleet.expect(metrics == {"name": "metrics", "containerPort": METRICS_PORT} and
+                 env["FOVEA_METRICS"] == f"0.0.0.0:{METRICS_PORT}", "the gateway's metrics are elsewhere")
+    scheme = {"scheme": "HTTPS"} if "FOVEA_TLS_CERT" in env else {}
+    for kind, path in (("startupProbe", "/version"), ("livenessProbe", "/version"), ("readinessProbe", "/health")):
+        fleet.expect(container[kind]["httpGet"] == {"path": path, "port": port["containerPort"], **scheme},
+                     f"the gateway's {kind}: {container[kind]['httpGet']}")
+    host, router_port = env["FOVEA_ROUTER"].rsplit(":", 1)
+    service = fleet.named("Service", host)
+    fleet.expect(fleet.selected(service["spec"]["selector"]) == {"fovea-router"}, f"the gateway calls {host}")
+    fleet.expect({str(p["port"]): p["targetPort"] for p in service["spec"]["ports"]}.get(router_port) == "grpc",
+                 f"the gateway calls port {router_port}")
+    fleet.expect(env["FOVEA_DEADLINE_MS"] == fleet.environment("fovea-router")["FOVEA_DEADLINE_MS"],
+                 "gateways and routers end answers at different times")
+
+
+def check_gateway_tls(fleet):
+    """Clients see the certificate that they see at the routers, and gateways check it when they call a router."""
+    env, spec = fleet.environment("fovea-gateway"), fleet.pods["fovea-gateway"]["spec"]["template"]["spec"]
+    secure = "FOVEA_TLS_CERT" in fleet.environment("fovea-router")
+    fleet.expect(("FOVEA_TLS_CERT" in env) == secure, "the gateway: TLS for some only")
+    fleet.expect(env["FOVEA_INSECURE"] == ("false" if secure else "true"), "the gateway: FOVEA_INSECURE")
+    fleet.expect(("FOVEA_ROUTER_TLS_CA" in env) == secure, "the gateway calls routers in another way than they listen")
+    if secure:
+        (volume,), (mount,) = spec["volumes"], spec["containers"][0]["volumeMounts"]
+        fleet.expect(volume["secret"] == {"secretName": "fovea-clients-tls", "defaultMode": 0o440}, "the gateway's certificate")
+        files = {os.path.relpath(env[f"FOVEA_TLS_{n}"], mount["mountPath"]) for n in ("CERT", "KEY")}
+        fleet.expect(files == {"tls.crt", "tls.key"}, f"the gateway: files {files}")
+
+
+def check_gateway_memory(fleet):
+    """Bodies that are being read, and as much again for what is made of them, fit into half of the limit."""
+    container = fleet.pods["fovea-gateway"]["spec"]["template"]["spec"]["containers"][0]
+    bodies = int(fleet.environment("fovea-gateway").get("FOVEA_BODIES_BYTES", BODIES_BYTES))
+    fleet.expect(2 * bodies <= quantity(container["resources"]["limits"]["memory"]) // 2, "FOVEA_BODIES_BYTES of the gateway")
+
+
 def check_probes(fleet, program):
+    if program == "fovea-gateway":
+        check_gateway_probes(fleet)
+        return
     container = fleet.pods[program]["spec"]["template"]["spec"]["containers"][0]
     port, metrics = container["ports"]
     env = fleet.environment(program)
@@ -152,7 +202,7 @@ def check_restart(fleet, program):
         probe = c["livenessProbe"]
         # The first probe after it hung comes within a period, and the last one has its time to answer.
         noticed_s = probe["periodSeconds"] * probe["failureThreshold"] + probe["timeoutSeconds"]
-        unhealthy_s = int(env.get("FOVEA_UNHEALTHY_MS", UNHEALTHY_MS)) / 1000 if program != "fovea-router" else 0
+        unhealthy_s = int(env.get("FOVEA_UNHEALTHY_MS", UNHEALTHY_MS)) / 1000 if program in WORKERS else 0
         back_s = unhealthy_s + noticed_s + probe.get("terminationGracePeriodSeconds", 1e9)
         fleet.expect(back_s <= 90, f"{c['name']}: it is ended {back_s} s after it hung")
         fleet.expect(noticed_s >= 30, f"{c['name']}: it is ended after a pause of {noticed_s} s")
@@ -160,6 +210,9 @@ def check_restart(fleet, program):
 
 def check_tls(fleet, program):
     """Certificates are where the program looks for them, in a secret of its role, and then nothing is in plain text."""
+    if program == "fovea-gateway":
+        check_gateway_tls(fleet)
+        return
     env, spec = fleet.environment(program), fleet.pods[program]["spec"]["template"]["spec"]
     if "FOVEA_TLS_CERT" not in env:
         fleet.expect(env["FOVEA_INSECURE"] == "true", f"{program}: neither TLS nor FOVEA_INSECURE")
@@ -275,7 +328,7 @@ def check_time(fleet, program):
     answer_s = int(fleet.environment("fovea-router")["FOVEA_DEADLINE_MS"]) / 1000
     grace_s = int(env["FOVEA_GRACE_MS"]) / 1000
     linger_s = int(env.get("FOVEA_LINGER_MS", 0)) / 1000
-    fleet.expect(linger_s > 0 or program != "fovea-router", "a router that ends must still answer for a while")
+    fleet.expect(linger_s > 0 or program in WORKERS, f"{program}: one that ends must still answer for a while")
     fleet.expect(grace_s >= answer_s, f"{program}: FOVEA_GRACE_MS is shorter than the longest answer")
     fleet.expect(spec["terminationGracePeriodSeconds"] >= linger_s + grace_s + 10,
                  f"{program}: terminationGracePeriodSeconds does not cover FOVEA_LINGER_MS and FOVEA_GRACE_MS")
@@ -360,15 +413,18 @@ def check_selectors(fleet, mirror):
     fleet.expect(callers == {("fovea-prefill", "grpc"): {"fovea-router"},
                              ("fovea-decode", "grpc"): {"fovea-router", "fovea-prefill"},
                              ("fovea-router", "fleet"): {"fovea-prefill", "fovea-decode"},
-                             ("fovea-router", "grpc"): {"anybody"}, **metrics}, f"callers that are let in: {callers}")
+                             ("fovea-router", "grpc"): {"anybody"},
+                             ("fovea-gateway", "http"): {"anybody"}, **metrics}, f"callers that are let in: {callers}")
     ports = {p: {n["name"]: n["containerPort"] for n in d["spec"]["template"]["spec"]["containers"][0]["ports"]}
              for p, d in fleet.pods.items()}
+    collector = {("monitoring", 4317)} if "FOVEA_OTLP" in fleet.environment("fovea-router") else set()
     dns, decode = {("kube-system", 53)}, ("fovea-decode", ports["fovea-decode"]["grpc"])
     join = ("fovea-router", ports["fovea-router"]["fleet"])
     download = {("0.0.0.0/0", 443), *mirror} if any("initContainers" in d["spec"]["template"]["spec"] for d in fleet.pods.values()) else set()
-    fleet.expect(called == {"fovea-router": dns | {("fovea-prefill", ports["fovea-prefill"]["grpc"]), decode},
-                            "fovea-prefill": dns | {join, decode} | download,
-                            "fovea-decode": dns | {join} | download}, f"who may be called: {called}")
+    fleet.expect(called == {"fovea-gateway": dns | {("fovea-router", PROXY_PORT)} | collector,
+                            "fovea-router": dns | {("fovea-prefill", ports["fovea-prefill"]["grpc"]), decode} | collector,
+                            "fovea-prefill": dns | {join, decode} | download | collector,
+                            "fovea-decode": dns | {join} | download | collector}, f"who may be called: {called}")
 
 
 def ends(fleet, peers):
@@ -395,7 +451,8 @@ def check_scaling(fleet):
     if value:
         named = {p: d["spec"]["template"]["spec"]["priorityClassName"] for p, d in fleet.pods.items()}
         fleet.expect(set(named.values()) == set(value), f"priorities {named}")
-        fleet.expect(value[named["fovea-router"]] > value[named["fovea-decode"]] > value[named["fovea-prefill"]], "priorities")
+        fleet.expect(value[named["fovea-gateway"]] == value[named["fovea-router"]] > value[named["fovea-decode"]] >
+                     value[named["fovea-prefill"]], "priorities")
 
 
 def check_fleet(*folders, mirror=()):
@@ -411,7 +468,7 @@ def check_fleet(*folders, mirror=()):
         rolling = d["spec"]["strategy"]["rollingUpdate"]
         fleet.expect(rolling == {"maxSurge": 1, "maxUnavailable": 0}, f"{program}: a new one before an old one ends")
         for check in (check_options, check_probes, check_restart, check_spread, check_time, check_confinement, check_token, check_tls, check_worker):
-            if program == "fovea-router" and check == check_worker:
+            if program not in WORKERS and check == check_worker or program not in MEMBERS and check == check_token:
                 continue
             try:
                 check(fleet, program)
@@ -420,6 +477,7 @@ def check_fleet(*folders, mirror=()):
     check_selectors(fleet, mirror)
     check_proxy(fleet)
     check_memory(fleet)
+    check_gateway_memory(fleet)
     check_scaling(fleet)
     return fleet
 
@@ -428,7 +486,7 @@ base = check_fleet("deploy/kubernetes/base")
 example = check_fleet("deploy/kubernetes/overlays/example")
 
 production = check_fleet("deploy/kubernetes/overlays/production")
-for program in ("fovea-prefill", "fovea-decode"):
+for program in WORKERS:
     limits = production.pods[program]["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"]
     expect(limits.get("nvidia.com/gpu") == "1" and production.environment(program)["FOVEA_DEVICE"] == "cuda", "GPUs")
 expect("FOVEA_TLS_CERT" in production.environment("fovea-router"), "production: TLS")
@@ -441,6 +499,33 @@ with tempfile.TemporaryDirectory() as tmp:
         yaml.safe_dump({"resources": ["../production"], "components": ["../../components/mirror"]}, f)
     check_fleet(os.path.join(tmp, "deploy/kubernetes/overlays/mine"), mirror={("models", 8080)})
 
+def with_components(*names):
+    """The base with components, as an overlay of one's own has them."""
+    with tempfile.TemporaryDirectory() as tmp:
+        shutil.copytree(os.path.join(root, "deploy/kubernetes"), os.path.join(tmp, "deploy/kubernetes"))
+        mine = os.path.join(tmp, "deploy/kubernetes/overlays/mine")
+        os.mkdir(mine)
+        with open(os.path.join(mine, "kustomization.yaml"), "w", encoding="utf-8") as f:
+            yaml.safe_dump({"resources": ["../../base"], "components": [f"../../components/{n}" for n in names]}, f)
+        return check_fleet(mine)
+
+
+tenants = with_components("tenants", "otlp", "ingress")
+environment = tenants.environment("fovea-router")
+mounts = tenants.pods["fovea-router"]["spec"]["template"]["spec"]["containers"][0]["volumeMounts"]
+expect(os.path.dirname(environment["FOVEA_TENANTS"]) in {m["mountPath"] for m in mounts}, "tenants: the file is not mounted")
+(ingress,) = tenants.of("Ingress")
+(backend,) = [p["backend"]["service"] for r in ingress["spec"]["rules"] for p in r["http"]["paths"]]
+service_ports = {p["name"] for p in tenants.named("Service", backend["name"])["spec"]["ports"]}
+expect(backend["port"]["name"] in service_ports, f"ingress: {backend}")
+expect(int(ingress["metadata"]["annotations"]["nginx.ingress.kubernetes.io/proxy-read-timeout"]) * 1000 >
+       int(environment["FOVEA_DEADLINE_MS"]), "ingress: answers are cut off")
+routed = with_components("route")
+(route,) = routed.of("HTTPRoute")
+(to,) = [b for r in route["spec"]["rules"] for b in r["backendRefs"]]
+expect({p["port"]: p["targetPort"] for p in routed.named("Service", to["name"])["spec"]["ports"]}.get(to["port"]) == "http",
+       f"route: {to}")
+
 # Two versions of a model behind the same routers: they share nothing but those, the fleet's secret and the volume.
 MODELS = "deploy/kubernetes/overlays/models"
 blue, green = [check_fleet(f"{MODELS}/routers", f"{MODELS}/{color}") for color in ("blue", "green")]
@@ -452,7 +537,7 @@ for one, other in ((blue, green), (green, blue)):
               for o in one.of("Service") + one.of("PodDisruptionBudget") + one.of("Deployment")]
     chosen += [o["spec"]["podSelector"]["matchLabels"] for o in one.of("NetworkPolicy")]
     for selector in chosen:
-        expect(other.selected(selector) <= {"fovea-router"}, f"{one.folder}: {selector} selects the other version's pods")
+        expect(other.selected(selector) <= {"fovea-gateway", "fovea-router"}, f"{one.folder}: {selector} selects the other version's pods")
 model_name = lambda fleet: fleet.environment("fovea-decode")["FOVEA_MODEL_NAME"]
 checkpoint = lambda fleet: fleet.environment("fovea-decode")["FOVEA_CHECKPOINT"]
 expect(model_name(blue) == model_name(green) and checkpoint(blue) != checkpoint(green), "two versions of one model")
@@ -499,7 +584,7 @@ with open(os.path.join(root, "CMakeLists.txt"), encoding="utf-8") as f:
 images = {d["spec"]["template"]["spec"]["containers"][0]["image"] for d in base.pods.values()}
 expect(images == {f"fovea:{version}"}, f"base: images {images}, and the version is {version}")
 claim = lambda fleet: {d["spec"]["template"]["spec"]["volumes"][0]["persistentVolumeClaim"]["claimName"]
-                       for p, d in fleet.pods.items() if p != "fovea-router"}
+                       for p, d in fleet.pods.items() if p in WORKERS}
 expect(len(claim(base)) == len(claim(example)) == 1 and claim(base) != claim(example), "the overlay changes the volume")
 # An overlay that is not only a part creates the claims that its pods name.
 for fleet in (example, blue, green):

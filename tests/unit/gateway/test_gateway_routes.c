@@ -82,6 +82,15 @@ Test(gateway_routes, paths_about_the_server_answer) {
     }
 }
 
+Test(gateway_routes, a_gateway_that_is_shutting_down_reports_so_and_still_answers) {
+    open_with(&(fv_gateway_options){0});
+    fv_gateway_report_leaving(rig.gateway);
+    static const char *const health[] = {"/health", "/healthz", "/ping"};
+    for (int i = 0; i < 3; i++) expect("GET", health[i], 503, "{\"status\":\"shutting down\"}");
+    expect("GET", "/version", 200, "{\"version\":\"");
+    expect("GET", "/v1/models", 200, "\"data\":[");
+}
+
 Test(gateway_routes, a_model_is_found_by_its_name) {
     char path[128];
     open_with(&(fv_gateway_options){0});
