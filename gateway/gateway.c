@@ -87,7 +87,10 @@ fv_status fv_gateway_open(const fv_gateway_options *opt, fv_gateway **out) {
 
 const char *fv_gateway_address(const fv_gateway *g) { return fv_http_address(g->http); }
 
-void fv_gateway_report_leaving(fv_gateway *g) { g->leaving = true; }
+void fv_gateway_report_leaving(fv_gateway *g) {
+    g->leaving = true;
+    fv_http_end_keep_alive(g->http);
+}
 
 void fv_gateway_leave(fv_gateway *g) { fv_http_leave(g->http); }
 

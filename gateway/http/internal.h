@@ -85,6 +85,7 @@ struct fv_http {
     uv_idle_t turn; /* serves `due` */
     char address[272];
     int listen_fd; /* -1: after fv_http_leave */
+    bool ends_keep_alive; /* answers end their connections */
     bool deaf;     /* out of files: not accepting until the next tick */
     fv_http_places peers, clients;
     struct fv_http_list active, idle, due; /* idle: longest idle first */

@@ -89,6 +89,10 @@ Test(gateway_routes, a_gateway_that_is_shutting_down_reports_so_and_still_answer
     for (int i = 0; i < 3; i++) expect("GET", health[i], 503, "{\"status\":\"shutting down\"}");
     expect("GET", "/version", 200, "{\"version\":\"");
     expect("GET", "/v1/models", 200, "\"data\":[");
+    /* A client that would keep its connection opens the next one elsewhere. */
+    gateway_send(&c, &rig, "GET", "/version", "", NULL);
+    gateway_await_end(&c);
+    cr_assert(strstr(c.got, "Connection: close\r\n"), "%s", c.got);
 }
 
 Test(gateway_routes, a_model_is_found_by_its_name) {
