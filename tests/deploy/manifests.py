@@ -31,6 +31,7 @@ PROGRAMS = {"fovea-gateway", "fovea-router", "fovea-prefill", "fovea-decode"}
 WORKERS = {"fovea-prefill", "fovea-decode"}
 MEMBERS = PROGRAMS - {"fovea-gateway"}  # have the fleet's secret and certificates
 
+OTHERS = {"gateway.networking.k8s.io", "monitoring.coreos.com", "keda.sh"}  # CRDs, which no schema of Kubernetes has
 SCHEMAS = "1.27"  # the first in which gRPC probes are stable
 
 
@@ -73,8 +74,8 @@ class Fleet:
         self.objects = [o for folder in folders for o in render(folder)]
         if kubernetes_validate:
             for o in self.objects:
-                if o["apiVersion"].startswith("gateway.networking.k8s.io/"):
-                    continue  # a CRD, which no schema of Kubernetes has
+                if o["apiVersion"].split("/")[0] in OTHERS:
+                    continue
                 try:
                     kubernetes_validate.validate(o, SCHEMAS, strict=True)
                 except Exception as e:  # of several kinds, all of them a sentence
@@ -459,7 +460,7 @@ def check_fleet(*folders, mirror=()):
     """`mirror`: whom in the cluster a download may call beside others."""
     fleet = Fleet(*folders)
     fleet.expect(set(fleet.pods) == PROGRAMS, f"programs {set(fleet.pods)}")
-    scaled_by_others = {o["spec"]["scaleTargetRef"]["name"] for o in fleet.of("HorizontalPodAutoscaler")}
+    scaled_by_others = {o["spec"]["scaleTargetRef"]["name"] for o in fleet.of("HorizontalPodAutoscaler") + fleet.of("ScaledObject")}
     for program, d in fleet.pods.items():
         if d["metadata"]["name"] in scaled_by_others:
             fleet.expect("replicas" not in d["spec"], f"{program}: to apply it again would undo its autoscaler")
@@ -542,33 +543,39 @@ model_name = lambda fleet: fleet.environment("fovea-decode")["FOVEA_MODEL_NAME"]
 checkpoint = lambda fleet: fleet.environment("fovea-decode")["FOVEA_CHECKPOINT"]
 expect(model_name(blue) == model_name(green) and checkpoint(blue) != checkpoint(green), "two versions of one model")
 
-# The examples in README.md: what they name is there.
+# The examples in README.md, and what is for other parts of a cluster: what they name is there.
 with open(os.path.join(root, "deploy/README.md"), encoding="utf-8") as f:
-    examples = [o for block in re.findall(r"```yaml\n(.*?)```", f.read(), re.S) for o in yaml.safe_load_all(block)]
+    readme = f.read()
+examples = [o for block in re.findall(r"```yaml\n(.*?)```", readme, re.S) for o in yaml.safe_load_all(block)]
 with open(os.path.join(root, "docs/METRICS.md"), encoding="utf-8") as f:
     metrics = set(re.findall(r"^\| `([\w:]+)` \|", f.read(), re.M))
 kinds = {}
 for o in examples:
     kinds.setdefault(o["kind"], []).append(o)
-expect(set(kinds) == {"Certificate", "ServiceMonitor", "ScaledObject", "GRPCRoute"}, f"README.md: {set(kinds)}")
+expect(set(kinds) == {"Certificate", "GRPCRoute"}, f"README.md: {set(kinds)}")
 secrets = {v["secret"]["secretName"] for d in production.pods.values()
            for v in d["spec"]["template"]["spec"]["volumes"] if "secret" in v} - {"fovea-fleet-token"}
 expect({o["spec"]["secretName"] for o in kinds["Certificate"]} == secrets, f"README.md: certificates, and {secrets}")
 for o in kinds["Certificate"]:
     role = o["spec"]["secretName"][:-len("-tls")]
     expect(role not in PROGRAMS or o["spec"]["dnsNames"] == [role], f"README.md: {role} by another name")
-for o in kinds["ServiceMonitor"]:
-    watched = [s for s in base.of("Service") if o["spec"]["selector"]["matchLabels"].items() <= s["metadata"]["labels"].items()]
-    (endpoint,) = o["spec"]["endpoints"]
-    served = set().union(*(base.selected(s["spec"]["selector"]) for s in watched
-                           if endpoint["port"] in [p["name"] for p in s["spec"]["ports"]]))
-    expect(served == PROGRAMS and o["spec"]["jobLabel"] in watched[0]["metadata"]["labels"], f"README.md: metrics of {served}")
-for o in kinds["ScaledObject"]:
+watched_by = with_components("monitors", "keda")
+(monitor,) = watched_by.of("ServiceMonitor")
+watched = [s for s in base.of("Service") if monitor["spec"]["selector"]["matchLabels"].items() <= s["metadata"]["labels"].items()]
+(endpoint,) = monitor["spec"]["endpoints"]
+served = set().union(*(base.selected(s["spec"]["selector"]) for s in watched
+                       if endpoint["port"] in [p["name"] for p in s["spec"]["ports"]]))
+expect(served == PROGRAMS and monitor["spec"]["jobLabel"] in watched[0]["metadata"]["labels"], f"monitors: metrics of {served}")
+for o in watched_by.of("ScaledObject"):
     base.named("Deployment", o["spec"]["scaleTargetRef"]["name"])
     for trigger in o["spec"]["triggers"]:
         metric, service = re.search(r'\(([\w:]+)\{.*service="([\w-]+)"', trigger["metadata"]["query"]).groups()
-        expect(metric in metrics, f"README.md: there is no metric {metric}")
-        expect("metrics" in [p["name"] for p in base.named("Service", service)["spec"]["ports"]], f"README.md: {service}")
+        expect(metric in metrics, f"keda: there is no metric {metric}")
+        expect("metrics" in [p["name"] for p in base.named("Service", service)["spec"]["ports"]], f"keda: {service}")
+(rule_step,) = [b for b in re.findall(r"\n\n```\n(.*?)\n```\n", readme, re.S) if "PrometheusRule" in b]
+made = subprocess.run(["bash", "-c", rule_step.split("|\n")[0]], cwd=root, capture_output=True, text=True, check=True).stdout
+with open(os.path.join(root, "deploy/monitoring/alerts.yaml"), encoding="utf-8") as f:
+    expect(yaml.safe_load(made)["spec"] == yaml.safe_load(f), "README.md: the PrometheusRule has other rules")
 for o in kinds["GRPCRoute"]:
     for rule in o["spec"]["rules"]:
         expect({m["method"]["service"] for m in rule["matches"]} <= services_of("fovea-router") | {"grpc.health.v1.Health"},

@@ -269,7 +269,10 @@ spec:
     {{- end }}
     {{- end }}
     {{- end }}
-{{- if $v.autoscale }}
+{{- if and $v.autoscale $v.keda.enabled }}
+---
+{{ include "fovea.scaledobject" (dict "root" .root "name" $name "component" .component "autoscale" $own.autoscale) }}
+{{- else if $v.autoscale }}
 ---
 {{ include "fovea.autoscaler" (dict "root" .root "name" $name "autoscale" $own.autoscale) }}
 {{- if eq .component "decode" }}
@@ -282,4 +285,32 @@ spec:
           periodSeconds: 300
 {{- end }}
 {{- end }}
+{{- end }}
+
+{{- /* Prefill workers by the routers' queue, decode workers by the KV memory in use. */}}
+{{- define "fovea.scaledobject" -}}
+apiVersion: keda.sh/v1alpha1
+kind: ScaledObject
+metadata:
+  name: {{ .name }}
+  labels: {{ include "fovea.labels" .root | nindent 4 }}
+spec:
+  scaleTargetRef:
+    name: {{ .name }}
+  minReplicaCount: {{ .autoscale.min }}
+  maxReplicaCount: {{ .autoscale.max }}
+  triggers:
+    - type: prometheus
+      {{- if eq .component "decode" }}
+      metricType: Value
+      {{- end }}
+      metadata:
+        serverAddress: {{ .root.Values.keda.prometheus }}
+        {{- if eq .component "decode" }}
+        query: avg(vllm:kv_cache_usage_perc{service="{{ .name }}"})
+        threshold: "0.7"
+        {{- else }}
+        query: sum(vllm:num_requests_waiting{service="fovea-router-fleet"})
+        threshold: "4"
+        {{- end }}
 {{- end }}
