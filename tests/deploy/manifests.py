@@ -32,7 +32,7 @@ WORKERS = {"fovea-prefill", "fovea-decode"}
 MEMBERS = PROGRAMS - {"fovea-gateway"}  # have the fleet's secret and certificates
 
 OTHERS = {"gateway.networking.k8s.io", "monitoring.coreos.com", "keda.sh"}  # CRDs, which no schema of Kubernetes has
-SCHEMAS = "1.27"  # the first in which gRPC probes are stable
+SCHEMAS = ["1.27", *(f"1.{n}" for n in range(31, 37))]  # 1.27: the first in which gRPC probes are stable
 
 
 def expect(holds, what):
@@ -76,10 +76,11 @@ class Fleet:
             for o in self.objects:
                 if o["apiVersion"].split("/")[0] in OTHERS:
                     continue
-                try:
-                    kubernetes_validate.validate(o, SCHEMAS, strict=True)
-                except Exception as e:  # of several kinds, all of them a sentence
-                    self.expect(False, f"{o['kind']} {o['metadata']['name']}: {e}")
+                for version in SCHEMAS:
+                    try:
+                        kubernetes_validate.validate(o, version, strict=True)
+                    except Exception as e:  # of several kinds, all of them a sentence
+                        self.expect(False, f"{o['kind']} {o['metadata']['name']}, Kubernetes {version}: {e}")
         self.pods = {d["spec"]["template"]["spec"]["containers"][0]["command"][0]: d for d in self.of("Deployment")}
 
     def expect(self, holds, what):
