@@ -40,8 +40,9 @@ typedef struct fv_gateway_options {
 fv_status fv_gateway_open(const fv_gateway_options *opt, fv_gateway **out);
 const char *fv_gateway_address(const fv_gateway *g);
 
-void fv_gateway_report_leaving(fv_gateway *g); /* health checks get 503, and answers end their connections */
-void fv_gateway_leave(fv_gateway *g);          /* stops accepting connections */
+void fv_gateway_report_leaving(
+    fv_gateway *g);                   /* health checks get 503, and answers end their connections */
+void fv_gateway_leave(fv_gateway *g); /* stops accepting connections */
 bool fv_gateway_idle(const fv_gateway *g);
 void fv_gateway_measure(const fv_gateway *g); /* sets the gauges of telemetry/metrics.h */
 

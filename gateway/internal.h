@@ -41,7 +41,7 @@ struct fv_gateway {
     fv_alive *alive;
     fv_ignored *ignored;
     size_t bodies; /* bytes of the bodies of requests that are not sent yet */
-    bool leaving; /* health checks get 503, so that load balancers send requests elsewhere */
+    bool leaving;  /* health checks get 503, so that load balancers send requests elsewhere */
     bool closing, http_closed;
     void (*closed)(void *user);
     void *closed_user;

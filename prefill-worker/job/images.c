@@ -8,7 +8,7 @@
 #include "common/clock.h"
 #include "prefill-worker/job/job.h"
 
-/* What is added to the pixels of an image that takes a process of fovea-video: such a process costs 40 ms before it decodes
+/* The cost, in pixels, of starting fovea-video for an image: such a process costs 40 ms before it decodes
  * anything, and a hostile file makes it run for longer than a JPEG of its size. So it is read with the large images, and
  * delays no small one. */
 enum { PROCESS_COST = 16 << 20 };

@@ -98,7 +98,7 @@ compare("models", [f"{K}/overlays/models/{part}" for part in ("routers", "blue",
     model(suffix=color, name="llava-1.5-7b-hf", source={"claim": "models"}, path=f"llava-1.5-7b-hf-{color}",
           env={"FOVEA_KV_DTYPE": dtype}) for color, dtype in (("blue", "bf16"), ("green", "f16"))]}, without=["PersistentVolumeClaim"])
 
-# What overlays add by a component: these have no overlay here.
+# Components that no overlay here adds.
 for component, values in (
         ("tenants", {"tenantsSecret": "fovea-tenants"}),
         ("otlp", {"otlp": {"endpoint": "otel-collector.monitoring:4317"}}),

@@ -293,7 +293,7 @@ def check_configurations(fleet, proxy, files):
         path = os.path.join(tmp, "nghttpx.conf")
         with open(path, "w", encoding="utf-8") as f:
             f.write(text)
-        # It takes the file and the options, or ends at once and says why; a port that nobody may have, or a
+        # nghttpx takes the file and the options, or ends at once and says why; a port that nobody may have, or a
         # certificate that is not here, ends it after that.
         told = [a.replace(conf, path).replace("--frontend=127.0.0.1", "--frontend=192.0.2.1") for a in proxy["command"][proxy["command"].index("/usr/sbin/nghttpx") + 1:]]
         r = subprocess.run([nghttpx, *told], capture_output=True, text=True, timeout=100)

@@ -16,7 +16,7 @@ CLASSES = {"llava_next": "LlavaNext", "llava_onevision": "LlavaOnevision", "idef
            "mistral3": "Mistral3", "qwen2_vl": "Qwen2VL", "qwen2_5_vl": "Qwen2_5_VL", "qwen3_vl": "Qwen3VL",
            "gemma3": "Gemma3", "video_llava": "VideoLlava"}
 QWEN_VL = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
-# What stands for an image in a prompt.
+# The text of an image in a prompt.
 IMAGE_TOKENS = {"gemma3": "<start_of_image>", "internvl": "<IMG_CONTEXT>", "mistral3": "[IMG]"} | dict.fromkeys(
     QWEN_VL, "<|vision_start|><|image_pad|><|vision_end|>")
 # (patch, patches along a side, merged along a side, pixels left over)
