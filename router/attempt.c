@@ -241,6 +241,7 @@ static fv_status on_begun(fv_attempt *a, grpc_byte_buffer *message) {
     const Fovea__Handoff__V1__Begun *b = ((const prefill_event *)m)->begun;
     a->ticket = b->ticket;
     a->n_prompt = b->n_prompt;
+    a->thinks = b->thinks;
     fv_reservation_resize(&a->d, b->bytes_bound);
     /* The worker sends Begun after it has decoded the images. */
     fv_reservation_images_decoded(&a->p);

@@ -59,7 +59,7 @@ typedef struct fv_api_capture {
 /* Fields that say how the chat is rendered, until the body ends. */
 typedef struct fv_api_chat_fields {
     bool opens, opens_given, continues, continues_given;
-    char *variables, *effort; /* JSON; NULL: not given */
+    char *variables, *effort, *tools; /* JSON; NULL: not given */
     char *chat_template;
 } fv_api_chat_fields;
 
@@ -142,6 +142,11 @@ fv_status fv_api_reasoning_effort(fv_api_reader *r, const fv_json_event *e);
 fv_status fv_api_chat_template(fv_api_reader *r, const fv_json_event *e);
 fv_status fv_api_processor(fv_api_reader *r, const fv_json_event *e); /* mm_processor_kwargs */
 fv_status fv_api_template_end(fv_api_reader *r);
+
+/* tools.c: read the fields of these names. _tools_end checks them, once all are read. */
+fv_status fv_api_tools(fv_api_reader *r, const fv_json_event *e);
+fv_status fv_api_tool_choice_field(fv_api_reader *r, const fv_json_event *e);
+fv_status fv_api_tools_end(fv_api_reader *r);
 
 /* capture.c, called in `member`. _value: writes the value as JSON to *out, in the arena, once it is
  * complete. _member: adds a member to the object that _end gives; *out stays untouched where it has

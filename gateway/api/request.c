@@ -288,6 +288,9 @@ static const field fields[] = {
     {READ("chat_template_kwargs", CHATS, fv_api_template_variables)},
     {READ("reasoning_effort", CHATS, fv_api_reasoning_effort)},
     {READ("mm_processor_kwargs", CHATS, fv_api_processor)},
+    {READ("tools", CHATS, fv_api_tools)},
+    {READ("tool_choice", CHATS, fv_api_tool_choice_field)},
+    {FLAG("parallel_tool_calls", FV_API_CHAT, parallel_calls)},
     {INTEGER("best_of", ANY, best_of, 0, INT32_MAX)},
     {READ("user", ALL, fv_api_skip)},
 };
@@ -431,11 +434,13 @@ fv_status fv_api_body_begin(fv_api_reader *r) {
     FV_TRY(FV_ARENA_NEW(r->arena, 1, m->sampling));
     fovea__inference__v1__sampling__init(m->sampling);
     m->sampling->temperature = 1; /* OpenAI's default */
+    r->out->parallel_calls = true;
     return r->opt.policy ? set_policy(r, r->opt.policy, "the header x-fovea-policy") : FV_OK;
 }
 
 fv_status fv_api_body_end(fv_api_reader *r) {
     FV_TRY(check_fields(r));
+    FV_TRY(fv_api_tools_end(r));
     FV_TRY(fv_api_template_end(r));
     return finish_policy(r);
 }

@@ -24,6 +24,8 @@ enum {
     FV_API_PARTS_MAX = 4096,  /* parts of all messages */
     FV_API_IDS_MAX = 1 << 20, /* ids of all prompts: more than the context of any model */
     FV_API_IGNORED_MAX = 16,  /* names of ignored fields that are kept */
+    FV_API_TOOLS_MAX = 128,
+    FV_API_TOOLS_BYTES = 256 << 10, /* of the field "tools" */
 };
 
 typedef enum fv_api_kind {
@@ -32,6 +34,13 @@ typedef enum fv_api_kind {
     FV_API_TOKENS = 4, /* /tokenize */
     FV_API_IDS = 8,    /* /detokenize: the ids are read into the prompt */
 } fv_api_kind;
+
+typedef enum fv_api_tool_choice {
+    FV_API_TOOL_AUTO,     /* the model decides */
+    FV_API_TOOL_NONE,     /* no tools are told to the model, and none is called */
+    FV_API_TOOL_REQUIRED, /* at least one call */
+    FV_API_TOOL_NAMED     /* a call of one function */
+} fv_api_tool_choice;
 
 /* An http(s) URL, whose bytes go into the message. */
 typedef struct fv_api_url {
@@ -89,6 +98,11 @@ typedef struct fv_api_request {
     int32_t best_of;           /* 0: not given */
     bool seeded;               /* message.sampling->seed was given */
     protobuf_c_boolean texts;  /* /tokenize: with the tokens' texts */
+    char *tools;               /* those that may be called, a checked list as text; NULL: none */
+    fv_api_tool_choice tool_choice;
+    char *tool_name;                   /* of FV_API_TOOL_NAMED */
+    protobuf_c_boolean parallel_calls; /* more than one call in an answer */
+    bool special_given;                /* skip_special_tokens was given */
     fv_api_url urls[FV_API_URLS_MAX];
     int32_t n_url;
     fv_api_video videos[FV_API_VIDEOS_MAX];

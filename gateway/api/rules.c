@@ -152,6 +152,7 @@ fv_status fv_api_skip_special(fv_api_reader *r, const fv_json_event *e) {
     bool skip;
     FV_TRY(fv_api_bool(e, &skip));
     r->out->message.special_tokens = !skip;
+    r->out->special_given = true;
     return FV_OK;
 }
 

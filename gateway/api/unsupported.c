@@ -7,8 +7,8 @@
 
 static const char no_structure[] =
     "structured output is not supported: answers are plain text; describe the format in the prompt";
-static const char no_tools[] =
-    "tool calls are not supported: it must be \"none\" or \"auto\", with which tools are ignored";
+static const char no_tools[] = "tool calls are not supported in this way: it must be \"none\" or "
+                               "\"auto\"; use tools and tool_choice in a chat";
 
 static bool is_text(const fv_json_event *e, const char *text) {
     return e->type == FV_JSON_STRING && strcmp(e->text, text) == 0;

@@ -77,7 +77,8 @@ typedef struct fv_prefill_job {
     fv_prefill_request prefill;
 
     /* Results, owned by the job. */
-    char *text; /* the prompt as text; NULL: it was given as ids */
+    char *text;  /* the prompt as text; NULL: it was given as ids */
+    bool thinks; /* it ends inside the reasoning of the answer */
     fv_prompt prompt;
     fv_plan plan;
     fv_encoded encoded;

@@ -15,6 +15,8 @@ typedef struct fv_model_info_options {
     Fovea__Inference__V1__Role role;
     const char *address; /* "HOST:PORT" */
     fv_dtype kv_dtype;
+    /* Forms of tool calls and reasoning in answers; "none": none; NULL: those of the chat template. */
+    const char *tool_parser, *reasoning_parser;
 } fv_model_info_options;
 
 /* Makes the introduction; *out and its strings are in the arena. Its model has the limits that the checkpoint

@@ -36,7 +36,9 @@ static fv_status introduce(void *user, const char *address, Fovea__Fleet__V1__In
                                  .model = fv_options_string(p->o, "model-name"),
                                  .role = p->kind->fleet_role,
                                  .address = address,
-                                 .kv_dtype = p->engine.kv_dtype};
+                                 .kv_dtype = p->engine.kv_dtype,
+                                 .tool_parser = fv_options_string(p->o, "tool-parser"),
+                                 .reasoning_parser = fv_options_string(p->o, "reasoning-parser")};
     FV_TRY(fv_info(&p->engine, &opt, &p->arena, out));
     p->kind->limits(p->o, (*out)->model->limits);
     return FV_OK;

@@ -175,7 +175,7 @@ def usage_comes_with_each_chunk_if_asked_for():
 
 def what_has_no_effect_is_ignored():
     plain = ask("/v1/chat/completions", question())["choices"]
-    more = question(metadata={"a": "b"}, tools=[{"type": "function"}], tool_choice="auto", service_tier="auto",
+    more = question(metadata={"a": "b"}, tools=[{"type": "function", "function": {"name": "f"}}], tool_choice="auto", service_tier="auto",
                     response_format={"type": "text"}, max_tokens=12.0, modalities=["text"])
     assert ask("/v1/chat/completions", more)["choices"] == plain
 

@@ -208,7 +208,7 @@ Test(api_request, what_has_no_effect_is_ignored_and_listed) {
     static const char body[] =
         "{" HELLO
         ",\"metadata\":{\"a\":[1,{}]},\"service_tier\":\"auto\",\"store\":true,\"x\":null,"
-        "\"tools\":[{\"type\":\"function\"}],\"tool_choice\":\"auto\",\"function_call\":\"none\","
+        "\"functions\":[{\"name\":\"f\"}],\"tool_choice\":\"auto\",\"function_call\":\"none\","
         "\"priority\":99999999999999999999999,\"request_id\":\"r\",\"stream\":true,"
         "\"best_of\":1.0,\"use_beam_search\":false,\"modalities\":[\"text\"],\"user\":\"me\","
         "\"response_format\":{\"type\":\"text\"},\"suffix\":\"\",\"logits_processors\":[],"
@@ -217,7 +217,7 @@ Test(api_request, what_has_no_effect_is_ignored_and_listed) {
     static const char *const ignored[] = {"metadata",
                                           "service_tier",
                                           "store",
-                                          "tools",
+                                          "functions",
                                           "priority",
                                           "request_id",
                                           "stream_options.include_obfuscation"};
