@@ -7,15 +7,7 @@
 
 #include "common/log.h"
 #include "kernels/backends/open.h"
-
-/* Takes the directory's own name for display: ".../llava-1.5-7b/" is llava-1.5-7b. */
-static void take_name(fv_engine *e, const char *dir) {
-    size_t end = strlen(dir), start;
-    while (end > 1 && dir[end - 1] == '/') end--;
-    for (start = end; start > 0 && dir[start - 1] != '/'; start--) {
-    }
-    snprintf(e->name, sizeof e->name, "%.*s", (int)(end - start), dir + start);
-}
+#include "model/hub.h"
 
 static bool is_auto(const char *name) { return !name || strcmp(name, "auto") == 0; }
 
@@ -138,7 +130,7 @@ fv_status fv_engine_open(const fv_engine_options *opt, fv_engine *out) {
     FV_TRY_GOTO(check_image_token(&e), st, fail);
     FV_TRY_GOTO(open_chat(&e, opt->chat), st, fail);
     fv_checkpoint_fingerprint(e.ck, e.fingerprint);
-    take_name(&e, opt->checkpoint);
+    fv_hub_name(opt->checkpoint, e.name, sizeof e.name);
     /* The network keeps the backend's address, so it is opened in its final place. */
     *out = e;
     st = open_network(out, opt);

@@ -29,9 +29,16 @@ enum {
     TEXT_ROWS_MAX = 1 << 24,
 };
 
-fv_status fv_admit_model(const char *name, const model_message *model) {
+bool fv_model_is_named(const model_message *model, const char *name) {
     if (!name[0] || strcmp(name, model->name) == 0 || strcmp(name, model->fingerprint) == 0)
-        return FV_OK;
+        return true;
+    for (size_t i = 0; i < model->n_aliases; i++)
+        if (strcmp(name, model->aliases[i]) == 0) return true;
+    return false;
+}
+
+fv_status fv_admit_model(const char *name, const model_message *model) {
+    if (fv_model_is_named(model, name)) return FV_OK;
     return FV_FAIL(FV_ENOTFOUND, "unknown model '%s'; this fleet serves %s (%s)", name, model->name,
                    model->fingerprint);
 }

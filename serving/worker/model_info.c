@@ -99,6 +99,35 @@ static fv_status describe_chat(const fv_engine *e, const fv_model_info_options *
     return st;
 }
 
+static fv_status check_model_name(const fv_model_info_options *opt, int32_t at) {
+    const char *name = opt->models[at];
+    size_t n = strlen(name);
+    bool plain = n > 0 && n <= FV_MODEL_NAME_MAX;
+    for (size_t i = 0; i < n; i++) plain &= (unsigned char)name[i] > ' ' && name[i] != 0x7f;
+    if (!plain)
+        return FV_FAIL(FV_EINVAL,
+                       "--served-model-name must have 1..%d bytes, without spaces and control "
+                       "characters",
+                       FV_MODEL_NAME_MAX);
+    for (int32_t i = 0; i < at; i++)
+        if (strcmp(opt->models[i], name) == 0)
+            return FV_FAIL(FV_EINVAL, "--served-model-name %s is given twice", name);
+    return FV_OK;
+}
+
+static fv_status name_model(const fv_engine *e, const fv_model_info_options *opt, fv_arena *a,
+                            model_message *m) {
+    if (opt->n_model > FV_MODEL_NAMES_MAX)
+        return FV_FAIL(FV_EINVAL, "a model has at most %d names (--served-model-name)",
+                       FV_MODEL_NAMES_MAX);
+    for (int32_t i = 0; i < opt->n_model; i++) FV_TRY(check_model_name(opt, i));
+    FV_TRY(copy(a, opt->n_model ? opt->models[0] : e->name, &m->name));
+    FV_TRY(FV_ARENA_NEW(a, opt->n_model, m->aliases));
+    for (int32_t i = 1; i < opt->n_model; i++)
+        FV_TRY(copy(a, opt->models[i], &m->aliases[m->n_aliases++]));
+    return FV_OK;
+}
+
 static fv_status describe_model(const fv_engine *e, const fv_model_info_options *opt, fv_arena *a,
                                 model_message **out) {
     const fv_model_config *cfg = fv_checkpoint_config(e->ck);
@@ -108,7 +137,7 @@ static fv_status describe_model(const fv_engine *e, const fv_model_info_options 
     FV_TRY(FV_ARENA_NEW(a, 1, limits));
     fovea__inference__v1__model__init(m);
     fovea__inference__v1__limits__init(limits);
-    FV_TRY(copy(a, opt->model ? opt->model : e->name, &m->name));
+    FV_TRY(name_model(e, opt, a, m));
     FV_TRY(copy(a, e->fingerprint, &m->fingerprint));
     FV_TRY(copy(a, cfg->family->name, &m->family));
     m->n_layer = (uint32_t)cfg->text.n_layer;
