@@ -261,6 +261,7 @@ static fv_status on_accepted(fv_choice *c, const accepted_message *m) {
     const fv_thinking_form *form = fv_thinking_form_named(m->reasoning_parser);
     char *name;
     set_prompt(c, m->n_prompt);
+    c->usage.n_cached = m->n_prompt_cached;
     if (form && a->request.kind != FV_API_TEXT) {
         c->finds_thinking = c->usage.thinks = true;
         c->thinking = fv_thinking_begin(form, m->thinks);
@@ -277,7 +278,10 @@ static fv_status on_finished(fv_choice *c, const finished_message *f) {
     c->finished = true;
     c->reason = a->request.prompt_only ? FOVEA__INFERENCE__V1__FINISH_REASON__FINISH_REASON_LENGTH
                                        : f->reason;
-    if (f->report) set_prompt(c, f->report->n_prompt);
+    if (f->report) {
+        set_prompt(c, f->report->n_prompt);
+        c->usage.n_cached = f->report->n_prompt_cached;
+    }
     if (streams(c) || a->request.report || f->conversation.len)
         c->fovea = fv_api_fovea(f, streams(c) || a->request.report, &a->arena);
     FV_TRY(end_parsers(c));

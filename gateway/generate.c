@@ -88,6 +88,7 @@ fv_api_usage fv_answer_usage(const fv_answer *a) {
     fv_api_usage u = {0};
     for (int32_t i = 0; i < a->n_choice; i++) {
         if (i % a->request.n == 0) u.n_prompt += a->choices[i].usage.n_prompt;
+        if (i % a->request.n == 0) u.n_cached += a->choices[i].usage.n_cached;
         u.n_answer += a->choices[i].usage.n_answer;
         u.n_thought += a->choices[i].usage.n_thought;
         u.thinks |= a->choices[i].usage.thinks;

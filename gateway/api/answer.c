@@ -153,9 +153,10 @@ static json_t *choice_json(fv_api_kind kind, const fv_api_choice *c, bool whole)
 }
 
 static json_t *usage_json(const fv_api_usage *u) {
-    json_t *o =
-        json_pack("{s:I, s:I, s:I}", "prompt_tokens", (json_int_t)u->n_prompt, "completion_tokens",
-                  (json_int_t)u->n_answer, "total_tokens", (json_int_t)(u->n_prompt + u->n_answer));
+    json_t *o = json_pack("{s:I, s:I, s:I, s:{s:I}}", "prompt_tokens", (json_int_t)u->n_prompt,
+                          "completion_tokens", (json_int_t)u->n_answer, "total_tokens",
+                          (json_int_t)(u->n_prompt + u->n_answer), "prompt_tokens_details",
+                          "cached_tokens", (json_int_t)u->n_cached);
     if (u->thinks)
         json_object_set_new(o, "completion_tokens_details",
                             json_pack("{s:I}", "reasoning_tokens", (json_int_t)u->n_thought));

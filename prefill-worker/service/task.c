@@ -63,6 +63,8 @@ static fv_status read_request(fv_task *t) {
                                   .cache = l->cache,
                                   .owner = m->tenant,
                                   .pool = l->pool,
+                                  .prefixes = r->cache_off ? NULL : l->prefixes,
+                                  .salt = r->cache_salt,
                                   .generation = fv_engine_generation_options(e, r->ignore_eos),
                                   .until_s = chat_until(t),
                                   .want_kept = r->kept_tokens,

@@ -28,6 +28,8 @@ void fv_load_record(const Fovea__Inference__V1__Load *l) {
         {FV_METRIC_UNREAD, 0, l->n_unread},
         {FV_METRIC_PREEMPTIONS, 0, (double)l->n_preempted},
         {FV_METRIC_PIXELS, 0, (double)l->pixels_held},
+        {FV_METRIC_PREFIX_BYTES, 0, (double)l->bytes_prefix},
+        {FV_METRIC_PREFIX_GIVEN_UP, 0, (double)l->n_prefix_given_up},
         {FV_METRIC_WORKER_REQUESTS, 0, (double)l->n_done},
         {FV_METRIC_WORKER_FAILURES, 0, (double)l->n_failed},
         {FV_METRIC_WORKER_TOKENS_IN, 0, (double)l->tokens_in},

@@ -29,7 +29,7 @@ static const fv_api_names chat = {FV_API_CHAT, "id", "nano", 7},
                           text = {FV_API_TEXT, "id", "nano", 7};
 
 Test(api_answer, chunks_and_whole_answers_have_their_shapes) {
-    fv_api_usage usage = {.n_prompt = 3, .n_answer = 4};
+    fv_api_usage usage = {.n_prompt = 3, .n_answer = 4, .n_cached = 2};
     fv_api_choice c = {.index = 1, .text = "a"},
                   last = {.index = 1,
                           .finish = FOVEA__INFERENCE__V1__FINISH_REASON__FINISH_REASON_LENGTH};
@@ -44,14 +44,14 @@ Test(api_answer, chunks_and_whole_answers_have_their_shapes) {
     is(fv_api_chunk(&text, NULL, true, &usage),
        "{\"choices\":[],\"created\":7,\"id\":\"id\",\"model\":\"nano\","
        "\"object\":\"text_completion\",\"usage\":{\"completion_tokens\":4,\"prompt_tokens\":3,"
-       "\"total_tokens\":7}}");
+       "\"prompt_tokens_details\":{\"cached_tokens\":2},\"total_tokens\":7}}");
     c.finish = FOVEA__INFERENCE__V1__FINISH_REASON__FINISH_REASON_STOP;
     is(whole(&chat, &c, 1, &usage),
        "{\"choices\":[{\"finish_reason\":\"stop\",\"index\":1,\"logprobs\":null,\"message\":"
        "{\"content\":\"a\",\"role\":\"assistant\"}}],\"created\":7,\"id\":\"id\",\"model\":"
        "\"nano\","
        "\"object\":\"chat.completion\",\"usage\":{\"completion_tokens\":4,\"prompt_tokens\":3,"
-       "\"total_tokens\":7}}");
+       "\"prompt_tokens_details\":{\"cached_tokens\":2},\"total_tokens\":7}}");
 }
 
 /* Makes the logprobs of tokens, as a chunk has them. */
