@@ -155,6 +155,7 @@ static void on_begun(fv_rpc_op *op, bool ok) {
     b.ticket = &ticket;
     b.n_prompt = (uint32_t)t->prefill.prompt.n;
     b.bytes_bound = t->bytes_bound;
+    b.bytes_reserved = t->bytes_reserved;
     e.event_case = FOVEA__HANDOFF__V1__PREFILL_EVENT__EVENT_BEGUN;
     e.begun = &b;
     send_event(t, &e);
