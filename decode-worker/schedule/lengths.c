@@ -12,7 +12,7 @@ enum {
     NAME_MAX = 64, /* bytes of a name that tell it from others */
     PRIOR = 256,   /* mean length, until measured */
 };
-static const double QUANTILE = 0.75; /* of the lengths: bench_admission measured it */
+static const double QUANTILE = 0.75; /* of the lengths; bench/growth measures what they are worth */
 static const double W = 4;
 static const double KEEP = 1 - 1.0 / 256; /* an answer's weight, when the next one comes */
 
