@@ -470,6 +470,8 @@ static fv_status bound_bytes(const request_message *r, const model_message *m, c
     uint64_t prompt, answer;
     FV_TRY(count_bytes(r, m, &most, &prompt, &answer));
     need->bytes = prompt + answer;
+    need->bytes_token = most.answer ? answer / most.answer : 0;
+    if (need->open_ended) fewest.answer = least(fewest.answer, FV_REQUEST_TOKENS_LEAST);
     FV_TRY(count_bytes(r, m, &fewest, &need->bytes_prompt, &answer));
     need->bytes_least = need->bytes_prompt + answer;
     need->tokens_known = visual + (exact ? most.text : 0);
@@ -547,8 +549,10 @@ static fv_status lay_images(const request_message *r, const model_message *m, in
     return FV_OK;
 }
 
-static uint32_t default_tokens(const model_message *model, uint32_t tokens_default) {
+static uint32_t default_tokens(const request_message *r, const model_message *model,
+                               uint32_t tokens_default) {
     uint32_t n = tokens_default;
+    if (!n && r->conversation.len) n = FV_REQUEST_TOKENS_FOLLOW;
     if (!n) n = model->limits ? model->limits->max_positions : 0;
     if (!n) n = FV_REQUEST_TOKENS_LEAST;
     return n < TEXT_ROWS_MAX ? n : TEXT_ROWS_MAX;
@@ -562,9 +566,10 @@ fv_status fv_admit(const request_message *r, const model_message *model, uint32_
     FV_TRY(check_conversation(r, keep_ms_max));
     FV_TRY(read_prompt(r, model, &n_image, &text_rows));
     FV_TRY(check_text(r, model));
-    fv_need need = {.max_tokens = r->max_tokens};
+    fv_need need = {.max_tokens = r->max_tokens,
+                    .open_ended = !r->max_tokens && !r->conversation.len};
     FV_TRY(check_images(r, model, n_image, &need.pixels));
-    if (!need.max_tokens) need.max_tokens = default_tokens(model, tokens_default);
+    if (!need.max_tokens) need.max_tokens = default_tokens(r, model, tokens_default);
     if (need.max_tokens > TEXT_ROWS_MAX)
         return FV_FAIL(FV_EINVAL, "max_tokens is %" PRIu32 "; at most %d can be asked for",
                        need.max_tokens, TEXT_ROWS_MAX);

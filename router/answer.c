@@ -26,7 +26,7 @@ static fv_status send_accepted(fv_request *r) {
     a.model = r->fleet->model;
     a.prefill_worker = r->attempt->p.name;
     a.decode_worker = r->attempt->d.name;
-    a.bytes_bound = r->attempt->d.need.bytes;
+    a.bytes_bound = r->attempt->bytes_bound;
     a.n_prompt = r->attempt->n_prompt;
     a.thinks = r->attempt->thinks;
     a.reasoning_parser = fv_fleet_model(r->fleet)->reasoning_parser;

@@ -29,6 +29,7 @@ static void remember(fv_request *r, const fv_failure *f) {
     r->exclude_d = f->avoid_d;
     snprintf(r->why, sizeof r->why, "%s", fv_last_error());
     r->n_tenant_full += f->refusal == FV_REFUSED_TENANT_FULL;
+    r->n_preempted += f->refusal == FV_REFUSED_PREEMPTED;
 }
 
 /* Raises the need of a request that is too large for the decode worker that refused it. Returns whether a larger

@@ -176,6 +176,12 @@ void fv_conversations_forget(fv_conversations *t, const uint8_t id[16]) {
     if (!x->in_use) drop(t, x);
 }
 
+bool fv_conversations_give_up(fv_conversations *t, const char *owner) {
+    fv_conversation *x = oldest(t, owner);
+    if (x) drop(t, x);
+    return x != NULL;
+}
+
 void fv_conversations_stop(fv_conversations *t) {
     t->opt.keep_s_max = 0;
     for (fv_conversation *x = t->first, *next; x; x = next) {

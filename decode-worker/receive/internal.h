@@ -135,6 +135,9 @@ enum { FV_IMPORT_SKIP_MAX = 64 << 10 }; /* bytes of unknown sections in a stream
 /* The most bytes that n_visual image tokens in every layer can take. */
 uint64_t fv_import_most_visual(const fv_kv_shape *shape, uint32_t n_visual);
 
+/* Rows of the answer that memory is reserved for at first. */
+uint32_t fv_import_answer_rows(const fv_hello *hello);
+
 /* The most bytes that tables of packed layers can take. */
 uint64_t fv_import_most_tables(const fv_kv_shape *shape, const fv_hello *hello);
 

@@ -310,7 +310,9 @@ fv_status fv_import_open(const fv_receiver_options *opt, const fv_hello *hello,
     l->hello = *hello;
     l->hello.policy = strcpy(l->got.policy, hello->policy);
     l->got.plan = *plan;
-    l->got.max_tokens = (int32_t)hello->max_tokens;
+    l->got.max_tokens = (int32_t)(hello->tokens_most ? hello->tokens_most : hello->max_tokens);
+    l->got.whole = hello->tokens_reserved == 0;
+    l->got.n_reserved = (int32_t)fv_import_answer_rows(hello);
     fv_packet_hooks hooks = {.user = l,
                              .begin = on_begin,
                              .bytes = on_bytes,
@@ -356,12 +358,12 @@ static fv_status release(fv_import *l) {
     fv_received *got = &l->got;
     size_t before = fv_kv_pool_used(l->opt->pool);
     if (got->plan.text.bits == 0) {
-        got->bytes_surplus = fv_kv_release_unused(got->kv, got->max_tokens);
+        got->bytes_surplus = fv_kv_release_unused(got->kv, got->n_reserved);
         return FV_OK;
     }
     got->text = (fv_text_codes){.rule = got->plan.text, .n_prompt = got->n};
     FV_TRY(
-        fv_text_codes_reserve(&got->text, got->kv, got->n, got->max_tokens + got->plan.text.again));
+        fv_text_codes_reserve(&got->text, got->kv, got->n, got->n_reserved + got->plan.text.again));
     got->bytes_surplus = before - fv_kv_pool_used(l->opt->pool);
     return FV_OK;
 }

@@ -105,6 +105,9 @@ static void note_load(fv_decode_worker *w) {
     atomic_store(&w->load.n_prefixes_found, prefixes.n_found);
     atomic_store(&w->load.n_prefixes_missed, prefixes.n_missed);
     atomic_store(&w->load.n_prefixes_given_up, prefixes.n_given_up);
+    atomic_store(&w->load.n_preempted_for_memory, fv_scheduler_preempted_for_memory(w->answers));
+    if (w->opens.lengths)
+        atomic_store(&w->load.tokens_expected, (unsigned)fv_lengths_expect(w->lengths, "", 0));
 }
 
 /* Ends granting at the first moment at which a leaving worker has nothing in hand. Both happen here, on the thread
@@ -170,6 +173,7 @@ static double work(void *user) {
     if (fv_receiver_expire(w->receiver) > 0) fv_scheduler_changed(w->answers);
     fv_conversations_expire(w->conversations);
     bool more = step(w);
+    w->opens.shut = fv_scheduler_is_short(w->answers);
     fv_opens_look(&w->opens);
     double trim_s = trim(w);
     note_load(w);
@@ -199,6 +203,7 @@ static void free_worker(fv_decode_worker *w) {
     fv_scheduler_close(w->answers);
     fv_pulse_close(w->pulse);
     fv_conversations_close(w->conversations);
+    fv_lengths_close(w->lengths);
     fv_receiver_close(w->receiver);
     fv_prefixes_close(w->prefixes);
     fv_kv_pool_close(w->pool);
@@ -230,6 +235,8 @@ static fv_status open_stages(fv_decode_worker *w) {
                           .bytes_max = w->opt.kv_bytes,
                           .most = w->opt.waiting_max,
                           .wait_s_max = w->opt.wait_s_max};
+    FV_TRY(fv_lengths_open(&w->lengths));
+    if (!w->opt.reserve_all) w->opens.lengths = w->lengths;
     fv_conversations_options keep = {.bytes_max = w->opt.keep_bytes ? w->opt.keep_bytes
                                                                     : w->opt.kv_bytes / 2,
                                      .keep_s_max = w->opt.keep_s_max};
@@ -238,6 +245,7 @@ static fv_status open_stages(fv_decode_worker *w) {
                              w->opt.prompt_tokens, &fv_decode_hooks, &w->answers));
     FV_TRY(fv_pulse_open(&w->pulse));
     fv_scheduler_follow(w->answers, w->pulse);
+    fv_scheduler_measure(w->answers, w->lengths);
     return FV_OK;
 }
 
@@ -324,6 +332,8 @@ Fovea__Inference__V1__Load fv_decode_worker_load(const fv_decode_worker *w) {
     load.n_prefixes_given_up = atomic_load(&w->load.n_prefixes_given_up);
     load.tokens_kept = handoffs.tokens_kept;
     load.bytes_not_sent = handoffs.bytes_kept;
+    load.n_preempted_for_kv = atomic_load(&w->load.n_preempted_for_memory);
+    load.tokens_expected = atomic_load(&w->load.tokens_expected);
     load.bytes_capacity = w->opt.kv_bytes;
     load.bytes_granted = atomic_load(&w->load.bytes_granted);
     load.bytes_held = atomic_load(&w->load.bytes_held);

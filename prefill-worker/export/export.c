@@ -554,6 +554,8 @@ fv_refusal fv_export_refusal(const fv_export *s) {
 
 const fv_ticket *fv_export_ticket(const fv_export *s) { return &s->opened.grant.ticket; }
 
+uint64_t fv_export_reserved(const fv_export *s) { return s->opened.grant.bytes_reserved; }
+
 fv_export_report fv_export_get_report(const fv_export *s) {
     const fv_transport_ops *ops = s->transfer->ops;
     uint64_t kept = (uint64_t)s->kept[FV_SEG_TEXT] + (uint64_t)s->kept[FV_SEG_VISUAL];

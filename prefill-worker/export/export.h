@@ -62,7 +62,9 @@ fv_status fv_export_end(fv_export *s, const fv_first_token *first);
  * refusal is returned with its sentence. */
 fv_status fv_export_done(const fv_export *s, bool *done);
 
-const fv_ticket *fv_export_ticket(const fv_export *s); /* when it was granted */
+/* When it was granted: the ticket, and the bytes that the other side has reserved (0: it does not say). */
+const fv_ticket *fv_export_ticket(const fv_export *s);
+uint64_t fv_export_reserved(const fv_export *s);
 
 /* Why the other side refused the hand-off; FV_REFUSED_NONE: it has not. */
 fv_refusal fv_export_refusal(const fv_export *s);

@@ -116,9 +116,10 @@ typedef struct fv_task {
 
     /* outcome: the loop thread reads it when notified, as it reads `prefill`: the token with `first`, the
      * rest with `over` */
-    fv_ticket ticket;     /* with `begun` */
-    uint64_t bytes_bound; /* when memory was requested */
-    fv_error fault;       /* with `over` */
+    fv_ticket ticket;        /* with `begun` */
+    uint64_t bytes_bound;    /* when memory was requested */
+    uint64_t bytes_reserved; /* with `begun` */
+    fv_error fault;          /* with `over` */
     fv_refusal refusal;
     fv_export_report sent;
     fv_arena told_arena; /* of these events, which the loop thread sends with `first` */

@@ -140,6 +140,7 @@ static void advance_opening(fv_task *t) {
         fv_task_end(t, st);
     } else if (granted) {
         t->ticket = *fv_export_ticket(t->ship);
+        t->bytes_reserved = fv_export_reserved(t->ship);
         make_ready(t);
     }
 }

@@ -137,6 +137,9 @@ static fv_grant_request asking_of(const fv_task *t, double now_s) {
                               .wait_ms = milliseconds(t->until_s - now_s),
                               .tenant = t->msg->tenant,
                               .tenant_bytes = t->msg->tenant_kv_bytes,
+                              .reserve_all = t->msg->reserve_all,
+                              .open_ended = t->msg->open_ended,
+                              .n_replay = (uint32_t)t->msg->n_replay,
                               .open_token = t->msg->open_token,
                               .pair_token = t->msg->pair_token,
                               .trace = t->span.context};

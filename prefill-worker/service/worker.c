@@ -157,6 +157,7 @@ static void on_begun(fv_rpc_op *op, bool ok) {
     b.bytes_bound = t->bytes_bound;
     b.thinks = t->prefill.thinks;
     b.n_prompt_cached = (uint32_t)t->prefill.prefix.rows;
+    b.bytes_reserved = t->bytes_reserved;
     e.event_case = FOVEA__HANDOFF__V1__PREFILL_EVENT__EVENT_BEGUN;
     e.begun = &b;
     send_event(t, &e);

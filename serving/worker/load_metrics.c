@@ -35,6 +35,8 @@ void fv_load_record(const Fovea__Inference__V1__Load *l) {
         {FV_METRIC_PAUSED, 0, l->n_paused},
         {FV_METRIC_UNREAD, 0, l->n_unread},
         {FV_METRIC_PREEMPTIONS, 0, (double)l->n_preempted},
+        {FV_METRIC_KV_PREEMPTIONS, 0, (double)l->n_preempted_for_kv},
+        {FV_METRIC_EXPECTED, 0, l->tokens_expected},
         {FV_METRIC_PIXELS, 0, (double)l->pixels_held},
         {FV_METRIC_PREFIX_BYTES, 0, (double)l->bytes_prefix},
         {FV_METRIC_PREFIX_GIVEN_UP, 0, (double)l->n_prefix_given_up},

@@ -185,6 +185,7 @@ void run_ship(fv_job *job) {
                                         .wait_ms = h->wait_ms,
                                         .tenant = h->tenant,
                                         .tenant_bytes = h->tenant_bytes,
+                                        .open_ended = h->open_ended,
                                         .open_token = h->open_token}};
     h->next = rig.exporting;
     rig.exporting = h;

@@ -49,6 +49,7 @@ typedef struct handoff {
     uint32_t age_ms, wait_ms; /* of the request, for queueing */
     const char *tenant;       /* and whose it is */
     uint64_t tenant_bytes;
+    bool open_ended;
     bool hold; /* once granted, sends nothing */
     bool abandon;
     stage at;

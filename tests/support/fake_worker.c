@@ -89,6 +89,7 @@ static void send_begun(fv_rpc_call *c) {
     begun.n_prompt = 5;
     begun.bytes_bound = FAKE_BYTES;
     begun.thinks = ((const fake_worker *)fv_rpc_call_service(c))->thinks;
+    begun.bytes_reserved = ((const fake_worker *)fv_rpc_call_service(c))->bytes_reserved;
     send_event(c, FOVEA__HANDOFF__V1__PREFILL_EVENT__EVENT_BEGUN, &begun.base);
 }
 
@@ -153,6 +154,8 @@ static fv_status on_prefill(fv_rpc_call *c, grpc_byte_buffer *message) {
     note_chat(w, req->request);
     w->max_tokens = req->request->max_tokens;
     w->age_ms = req->age_ms;
+    w->reserve_all = req->reserve_all;
+    w->open_ended = req->open_ended;
     w->tenant_kv_bytes = req->tenant_kv_bytes;
     check_replay(w, req->replay, req->n_replay);
     bool alone = !req->decode_address[0],
@@ -374,6 +377,7 @@ static void send_report(fake_worker *w, Fovea__Fleet__V1__Introduction *in) {
     load.pixels_held = w->pixels_held;
     load.slots = w->slots;
     load.n_unread = w->n_unread;
+    load.tokens_expected = w->tokens_expected;
     /* A worker of a later version may send fields that the router does not know. */
     uint8_t more[] = "\x05later";
     ProtobufCMessageUnknownField unknown = {
