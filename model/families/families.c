@@ -81,6 +81,9 @@ static fv_status parse_halves(const json_t *root, const char *where, fv_model_co
                        "%s: unsupported model_type '%s'; supported: the text models %s", text_where,
                        type, fv_config_text_families);
     FV_TRY(fv_config_text_parse(text, family, text_where, &cfg->text, eos_default));
+    cfg->text.logits_divisor =
+        0; /* a Granite alone divides its logits; with images transformers has
+                                   * only its layers, and does not */
     if (!text && cfg->family->text_eps > 0) cfg->text.rms_eps = cfg->family->text_eps;
     FV_TRY(fv_config_tower_parse(vision, vision_where, cfg));
 

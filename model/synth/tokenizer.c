@@ -94,6 +94,7 @@ static const fv_synth_form families[] = {
     {.family = "qwen2_vl", QWEN_VL, .video_processor = "Qwen2VL"},
     {.family = "qwen2_5_vl", QWEN_VL, .video_processor = "Qwen2VL"},
     {.family = "qwen3_vl", QWEN_VL},
+    {.family = "qwen3_vl_moe", QWEN_VL, .classes = "Qwen3VL"},
     {.family = "gemma3",
      .image = {"<image_soft_token>", "image_token"},
      .shown = "<start_of_image>",
