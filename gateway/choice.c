@@ -39,9 +39,12 @@ void fv_choice_fini(fv_choice *c) {
 
 static bool streams(const fv_choice *c) { return c->answer->request.stream; }
 
-static bool keeps(const fv_choice *c) { return !streams(c) || c->answer->output->keeps; }
+/* Whether parts are written as they come; otherwise they are kept. */
+static bool sends(const fv_choice *c) { return streams(c) || c->answer->output->takes_parts; }
 
-static void send_part(fv_choice *c, const fv_api_choice *part) { c->answer->output->part(c, part); }
+static fv_status send_part(fv_choice *c, const fv_api_choice *part) {
+    return c->answer->output->part(c, part);
+}
 
 /* ---- parts ------------------------------------------------------------------------------- */
 
@@ -57,23 +60,23 @@ static fv_status append(char **to, size_t *n, size_t *cap, const char *text, siz
  * with n_char UINT32_MAX, are given out. ids: borrowed; NULL: none. */
 static fv_status pass_on(fv_choice *c, const char *text, uint32_t n_char, json_t *ids) {
     json_t *logprobs = NULL;
-    if (keeps(c)) FV_TRY(append(&c->text, &c->n_text, &c->cap_text, text, strlen(text)));
-    if (!streams(c)) {
+    fv_status st = FV_OK;
+    if (!sends(c)) {
+        FV_TRY(append(&c->text, &c->n_text, &c->cap_text, text, strlen(text)));
         FV_TRY(fv_api_logprobs_keep(&c->logprobs, n_char));
         return ids ? fv_api_list_add(&c->ids, ids) : FV_OK;
     }
     FV_TRY(fv_api_logprobs_take(&c->logprobs, n_char, &logprobs));
     if (text[0] || logprobs || ids)
-        send_part(
+        st = send_part(
             c, &(fv_api_choice){.index = c->index, .text = text, .logprobs = logprobs, .ids = ids});
     json_decref(logprobs);
-    return FV_OK;
+    return st;
 }
 
 static fv_status pass_thought(fv_choice *c, const char *text, size_t n) {
-    if (keeps(c)) FV_TRY(append(&c->thought, &c->n_thought, &c->cap_thought, text, n));
-    if (streams(c)) send_part(c, &(fv_api_choice){.index = c->index, .thought = text});
-    return FV_OK;
+    if (!sends(c)) return append(&c->thought, &c->n_thought, &c->cap_thought, text, n);
+    return send_part(c, &(fv_api_choice){.index = c->index, .thought = text});
 }
 
 /* Passes on the text that is pending; no log-probabilities, as the event's last text has them. */
@@ -130,13 +133,12 @@ static fv_status on_call(void *user, const char *name, const char *arguments) {
     if (number > 0 && !c->answer->request.parallel_calls) return FV_OK;
     FV_TRY(flush(c));
     FV_TRY(keep_call(c, name, arguments));
-    if (!streams(c)) return FV_OK;
+    if (!sends(c)) return FV_OK;
     fv_api_choice part = {
         .index = c->index, .calls = &c->calls[number], .call = number, .call_begins = true};
-    send_part(c, &part);
+    FV_TRY(send_part(c, &part));
     part.call_begins = false;
-    send_part(c, &part);
-    return FV_OK;
+    return send_part(c, &part);
 }
 
 static fv_status on_text(void *user, const char *text, size_t n) {
@@ -227,9 +229,10 @@ static fv_status return_prompt_ids(fv_choice *c, const prompt_message *t) {
                               json_integer(t->tokens[i]->token ? t->tokens[i]->token->id : 0));
     if (!c->prompt_ids_held) return FV_FAIL(FV_ENOMEM, "out of memory for the prompt's ids");
     if (t->index + t->n_tokens < t->n_prompt) return FV_OK;
-    if (streams(c))
-        send_part(c, &(fv_api_choice){.index = c->index, .prompt_ids = c->prompt_ids_held});
-    fv_status st = streams(c) ? FV_OK : fv_api_list_add(&c->prompt_ids, c->prompt_ids_held);
+    fv_status st =
+        streams(c)
+            ? send_part(c, &(fv_api_choice){.index = c->index, .prompt_ids = c->prompt_ids_held})
+            : fv_api_list_add(&c->prompt_ids, c->prompt_ids_held);
     json_decref(c->prompt_ids_held);
     c->prompt_ids_held = NULL;
     return st;
@@ -288,11 +291,10 @@ static fv_status on_finished(fv_choice *c, const finished_message *f) {
     /* Entries that wait have no text if a stop string cut it off. */
     const bool stopped = f->reason == FOVEA__INFERENCE__V1__FINISH_REASON__FINISH_REASON_STOP;
     FV_TRY(pass_pending(c, stopped ? 0 : UINT32_MAX, NULL));
-    if (streams(c))
-        send_part(
-            c, &(fv_api_choice){
-                   .index = c->index, .n_call = c->n_call, .finish = c->reason, .fovea = c->fovea});
-    return FV_OK;
+    if (!sends(c)) return FV_OK;
+    return send_part(
+        c, &(fv_api_choice){
+               .index = c->index, .n_call = c->n_call, .finish = c->reason, .fovea = c->fovea});
 }
 
 /* ---- an event ---------------------------------------------------------------------------- */

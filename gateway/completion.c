@@ -5,11 +5,12 @@
 
 static const char done[] = "data: [DONE]\n\n";
 
-static void send_chunk(fv_choice *c, const fv_api_choice *part) {
+static fv_status send_chunk(fv_choice *c, const fv_api_choice *part) {
     fv_answer *a = c->answer;
     fv_answer_send_event(a, NULL,
                          fv_api_chunk(&a->names, part, a->request.include_usage,
                                       a->request.usage_always ? &c->usage : NULL));
+    return FV_OK;
 }
 
 /* A chat choice's first chunk has its role. */

@@ -7,6 +7,7 @@
 #include "gateway/http/http.h"
 #include "gateway/http/origin.h"
 #include "gateway/keys.h"
+#include "gateway/response_store.h"
 #include "rpc/client.h"
 
 typedef struct fv_gateway fv_gateway; /* opaque */
@@ -26,7 +27,8 @@ typedef struct fv_gateway_options {
     int64_t deadline_ms;       /* deadline of a request */
     int32_t keep_alive_ms;     /* time after which a stream that waits gets a comment; 0: none */
     fv_access_form access;
-    bool strict_fields;  /* refuse fields that have no effect */
+    bool strict_fields; /* refuse fields that have no effect */
+    fv_response_limits responses;
     const fv_keys *keys; /* of callers; borrowed; NULL: the router decides who may call */
     /* [n_image_host] hosts whose http(s) images are fetched; see gateway/fetch/fetch.h */
     const char *const *image_hosts;

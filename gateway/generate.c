@@ -20,6 +20,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/random.h"
+#include "gateway/response.h"
 
 /* Drops the message once the calls have it, or it is no longer needed. Until then its body counts
  * against bodies_max. */
@@ -35,6 +36,7 @@ static void answer_free(fv_answer *a) {
     fv_alive_leave(&a->alive);
     for (int32_t i = 0; i < a->n_choice; i++) fv_choice_fini(&a->choices[i]);
     free(a->choices);
+    fv_responding_free(a->responding);
     json_decref(a->tools);
     fv_arena_fini(&a->arena);
     free(a);
@@ -45,7 +47,7 @@ static void maybe_free(fv_answer *a) {
     if (!a->http && a->n_call == 0) answer_free(a);
 }
 
-static void cancel_calls(fv_answer *a) {
+void fv_answer_cancel_calls(fv_answer *a) {
     a->over = true;
     fv_alive_leave(&a->alive);
     for (int32_t i = 0; i < a->n_choice; i++)
@@ -106,7 +108,7 @@ void fv_answer_fail(fv_answer *a, fv_status st, const char *why, const char *par
     } else {
         fv_reply_error(a->http, st, why, param, retry_ms);
     }
-    cancel_calls(a);
+    fv_answer_cancel_calls(a);
 }
 
 static void on_call_end(fv_rpc_call *call, const fv_rpc_end *end) {
@@ -146,7 +148,7 @@ static void on_http_ended(fv_gateway_task *t) {
     fv_alive_leave(&a->alive);
     a->http = NULL;
     fv_answer_forget(a);
-    cancel_calls(a);
+    fv_answer_cancel_calls(a);
     maybe_free(a);
 }
 
@@ -225,8 +227,9 @@ static fv_status check_copies(const fv_answer *a) {
 
 static fv_status start_calls(fv_answer *a) {
     const int32_t n = a->request.n_prompt * a->request.n;
-    FV_TRY(check_copies(a));
     FV_TRY(name_answer(a));
+    if (a->output->prepare) FV_TRY(a->output->prepare(a));
+    FV_TRY(check_copies(a));
     a->choices = calloc((size_t)n, sizeof *a->choices);
     if (!a->choices) return FV_FAIL(FV_ENOMEM, "out of memory for %d answers", n);
     a->n_choice = a->n_left = n;
@@ -266,7 +269,9 @@ static void begin(void *user) {
 }
 
 static const fv_output *output_of(fv_api_kind kind) {
-    return kind == FV_API_CHAT ? &fv_chat_output : &fv_text_output;
+    return kind == FV_API_CHAT       ? &fv_chat_output
+           : kind == FV_API_RESPONSE ? &fv_response_output
+                                     : &fv_text_output;
 }
 
 void fv_generate(fv_gateway *g, fv_http_request *r, fv_api_kind kind) {

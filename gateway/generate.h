@@ -7,6 +7,7 @@
  *   generate.c    reads the request, makes a call for each choice, ends
  *   media.c       before the calls: images at URLs, videos, and what the model is
  *   choice.c      the events of a call -> text, reasoning, tool calls
+ *   response.h    writes them as responses of OpenAI's Responses API
  *   completion.c  writes them as completions of OpenAI's API, streamed (stream.c) or whole
  */
 #include "gateway/api/answer.h"
@@ -35,7 +36,7 @@ typedef struct fv_choice {
     fv_thinking thinking;
     fv_calls_parser *parser; /* owned; NULL: no tools */
     fv_pending pending;
-    char *text; /* [n_text] of an answer that is kept; owned, terminated */
+    char *text; /* [n_text] of an unstreamed answer; owned, terminated */
     size_t n_text, cap_text;
     char *thought; /* [n_thought] its reasoning; likewise */
     size_t n_thought, cap_thought;
@@ -67,19 +68,21 @@ typedef struct fv_answer_video {
 
 /* How an answer is written. */
 typedef struct fv_output {
-    const char *name;   /* of its span */
-    const char *prefix; /* of its id */
+    const char *name;                   /* of its span */
+    const char *prefix;                 /* of its id */
+    fv_status (*prepare)(fv_answer *a); /* before the calls begin; NULL: nothing to do */
     /* These write a stream: the beginning of a choice, once, and a part of a choice. */
     void (*begin)(fv_choice *c);
-    void (*part)(fv_choice *c, const fv_api_choice *part);
+    fv_status (*part)(fv_choice *c, const fv_api_choice *part);
     /* All choices are finished. */
     void (*complete)(fv_answer *a);
     /* A stream that has begun fails. */
     void (*fail)(fv_answer *a, fv_status st, const char *why, const char *param);
-    bool keeps; /* the texts of streams are kept too */
+    bool takes_parts; /* also of an answer that is no stream, whose choices then keep no text */
 } fv_output;
 
 extern const fv_output fv_chat_output, fv_text_output; /* completion.c */
+extern const fv_output fv_response_output;             /* response_write.c */
 
 struct fv_answer {
     fv_gateway_task task; /* first */
@@ -94,9 +97,10 @@ struct fv_answer {
     int32_t n_fetch;          /* not over yet */
     fv_model_question *model; /* NULL: not asked */
     fv_answer_video videos[FV_API_VIDEOS_MAX];
-    int32_t n_decoding;        /* not over yet */
-    const fv_calls_form *form; /* of tool calls; NULL: none are looked for */
-    json_t *tools;             /* owned; NULL: none */
+    int32_t n_decoding;               /* not over yet */
+    const fv_calls_form *form;        /* of tool calls; NULL: none are looked for */
+    json_t *tools;                    /* owned; NULL: none */
+    struct fv_responding *responding; /* of a response (response.h); owned; NULL: not begun */
     fv_api_names names;
     size_t n_kept; /* bytes of the choices' texts and lists */
     char id[48];
@@ -116,6 +120,7 @@ void fv_answer_begin_calls(fv_answer *a);
 void fv_answer_refuse(fv_answer *a, fv_status st, const char *param);
 void fv_answer_fail(fv_answer *a, fv_status st, const char *why, const char *param,
                     int64_t retry_ms);
+void fv_answer_cancel_calls(fv_answer *a); /* the answer is over */
 /* Drops the message and what was got for it. */
 void fv_answer_forget(fv_answer *a);
 fv_api_usage fv_answer_usage(const fv_answer *a);

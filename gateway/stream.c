@@ -39,6 +39,6 @@ void fv_answer_on_quiet(fv_alive_stream *s) {
 void fv_answer_end_stream(fv_answer *a, const char *last) {
     a->over = true;
     fv_alive_leave(&a->alive);
-    fv_http_write(a->http, last, strlen(last));
+    if (*last) fv_http_write(a->http, last, strlen(last));
     fv_http_end_stream(a->http);
 }

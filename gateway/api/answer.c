@@ -53,7 +53,8 @@ static const char *field_of(const char *sentence) {
                                         "allowed_token_ids",
                                         "bad_words",
                                         "prompt_logprobs",
-                                        "truncate_prompt_tokens"};
+                                        "truncate_prompt_tokens",
+                                        "previous_response_id"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         size_t n = strlen(names[i]);
         if (strncmp(sentence, names[i], n) == 0 && (sentence[n] == ' ' || sentence[n] == ':'))

@@ -56,6 +56,15 @@ typedef struct fv_api_capture {
     char **to; /* receives the whole value; NULL: a member of an object that goes on */
 } fv_api_capture;
 
+/* An item of a response's input while it is read, and what goes on from item to item. */
+typedef struct fv_api_item {
+    int32_t type;
+    char *call_id, *name, *arguments; /* NULL: not given */
+    char *thought;                    /* reasoning before the assistant's next turn; NULL: none */
+    Fovea__Inference__V1__Turn *open; /* an assistant's turn, which calls may join; NULL: none */
+    struct json_t *members;           /* its other members; owned */
+} fv_api_item;
+
 /* Fields that say how the chat is rendered, until the body ends. */
 typedef struct fv_api_chat_fields {
     bool opens, opens_given, continues, continues_given;
@@ -92,6 +101,7 @@ struct fv_api_reader {
     uint32_t part_values;       /* a bit for each type whose value was given */
     size_t n_part;              /* of all turns */
     bool has_text;              /* of the turn: its content is a text */
+    fv_api_item item;
     fv_api_url_reading url;
 };
 
@@ -130,8 +140,24 @@ fv_status fv_api_bool(const fv_json_event *e, bool *out);
 fv_status fv_api_unsupported(fv_api_reader *r, const char *key, const fv_json_event *e);
 fv_status fv_api_nothing(fv_api_reader *r, const fv_json_event *e);
 
-/* messages.c: reads the field "messages". */
+/* messages.c: reads the field "messages". _new_chat begins the chat, _new_turn adds a turn, r->turn;
+ * _turn_role and _turn_content read these fields of it. */
 fv_status fv_api_messages(fv_api_reader *r, const fv_json_event *e);
+fv_status fv_api_new_chat(fv_api_reader *r);
+fv_status fv_api_new_turn(fv_api_reader *r);
+fv_status fv_api_turn_role(fv_api_reader *r, const fv_json_event *e);
+fv_status fv_api_turn_content(fv_api_reader *r, const fv_json_event *e);
+
+/* input.c: reads the field "input". */
+fv_status fv_api_input(fv_api_reader *r, const fv_json_event *e);
+void fv_api_item_fini(fv_api_item *item);
+
+/* responses.c: reads a field that only responses have; *is: it is one. _end checks them. _name: the
+ * name of field i, of those that have an effect; NULL: there are no more. */
+fv_status fv_api_response_field(fv_api_reader *r, const char *key, const fv_json_event *e,
+                                bool *is);
+fv_status fv_api_response_end(fv_api_reader *r);
+const char *fv_api_response_field_name(int32_t i);
 
 /* template.c: read the fields of these names. _template_end completes the chat of the message. */
 fv_status fv_api_add_generation_prompt(fv_api_reader *r, const fv_json_event *e);

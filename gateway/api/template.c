@@ -33,6 +33,7 @@ fv_status fv_api_template_variables(fv_api_reader *r, const fv_json_event *e) {
 fv_status fv_api_reasoning_effort(fv_api_reader *r, const fv_json_event *e) {
     if (e->type != FV_JSON_STRING || e->n > EFFORT_MAX)
         return FV_FAIL(FV_EINVAL, "it must be a string of at most %d bytes", EFFORT_MAX);
+    FV_TRY(fv_api_text(r, e, &r->out->response.effort));
     return fv_api_capture_value(r, e, &r->chat.effort);
 }
 

@@ -1,6 +1,7 @@
 /* Reads "tools" and "tool_choice". The tools go to the chat template as they came, once they are
  * checked: a list of functions with names. */
 #include <jansson.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "gateway/api/reader.h"
@@ -38,6 +39,20 @@ static bool is_name(const char *name) {
     return n > 0 && n <= NAME_MAX_BYTES && strspn(name, letters) == n;
 }
 
+/* {"type": "function", "name": ...}, as responses have it -> {"type": "function", "function": {"name":
+ * ...}}, as chats and templates have it. Gives the list; NULL: out of memory. */
+static json_t *nest(const json_t *flat) {
+    json_t *list = json_array(), *tool;
+    size_t i;
+    json_array_foreach((json_t *)(uintptr_t)flat, i, tool) {
+        const json_t *type = json_object_get(tool, "type");
+        json_t *f = json_is_object(tool) ? json_copy(tool) : json_object();
+        json_object_del(f, "type");
+        json_array_append_new(list, json_pack("{s:O?, s:o}", "type", type, "function", f));
+    }
+    return list;
+}
+
 static fv_status check_tool(const json_t *tool) {
     const char *type = json_string_value(json_object_get(tool, "type"));
     const json_t *f = json_object_get(tool, "function");
@@ -65,21 +80,40 @@ static fv_status check_tools(const json_t *list) {
     return FV_OK;
 }
 
+static fv_status read_tools(const char *text, bool flat, json_t **out) {
+    if (strlen(text) > FV_API_TOOLS_BYTES)
+        return FV_FAIL(FV_EINVAL, "the tools have more than %d bytes", FV_API_TOOLS_BYTES);
+    json_t *list = json_loads(text, 0, NULL);
+    if (list && flat) {
+        json_t *nested = nest(list);
+        json_decref(list);
+        list = nested;
+    }
+    if (!list) return FV_FAIL(FV_EINVAL, "the tools are nested too deep, or out of memory");
+    *out = list;
+    return FV_OK;
+}
+
+/* Puts the tools into the arena as templates read them. */
+static fv_status keep_nested(fv_api_reader *r, const json_t *list) {
+    char *text = json_dumps(list, JSON_COMPACT);
+    if (!text) return FV_FAIL(FV_ENOMEM, "out of memory for tools");
+    r->out->response.tools = r->chat.tools;
+    fv_status st = fv_arena_strndup(r->arena, text, strlen(text), &r->chat.tools);
+    free(text);
+    return st;
+}
+
 /* An empty list is no tools. */
 fv_status fv_api_tools_end(fv_api_reader *r) {
-    char **tools = &r->chat.tools;
-    if (!*tools) return FV_OK;
-    fv_status st = FV_OK;
+    const bool flat = r->out->kind == FV_API_RESPONSE;
     json_t *list = NULL;
-    if (strlen(*tools) > FV_API_TOOLS_BYTES)
-        st = FV_FAIL(FV_EINVAL, "the tools have more than %d bytes", FV_API_TOOLS_BYTES);
-    else if (!(list = json_loads(*tools, 0, NULL)))
-        st = FV_FAIL(FV_EINVAL, "the tools are nested too deep, or out of memory");
-    else
-        st = check_tools(list);
-    if (st == FV_OK && (json_array_size(list) == 0 || r->out->tool_choice == FV_API_TOOL_NONE))
-        *tools = NULL;
-    r->out->tools = *tools;
+    if (!r->chat.tools) return FV_OK;
+    fv_status st = read_tools(r->chat.tools, flat, &list);
+    if (st == FV_OK) st = check_tools(list);
+    if (st == FV_OK && flat) st = keep_nested(r, list);
+    if (json_array_size(list) == 0 || r->out->tool_choice == FV_API_TOOL_NONE) r->chat.tools = NULL;
+    r->out->tools = r->chat.tools;
     json_decref(list);
     if (st != FV_OK) fv_api_name(r, "tools");
     return st;

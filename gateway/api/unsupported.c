@@ -114,7 +114,7 @@ static const struct unsupported {
 };
 
 fv_status fv_api_unsupported(fv_api_reader *r, const char *key, const fv_json_event *e) {
-    const bool answers = r->out->kind == FV_API_CHAT || r->out->kind == FV_API_TEXT;
+    const bool answers = r->out->kind & (FV_API_CHAT | FV_API_TEXT | FV_API_RESPONSE);
     for (size_t i = 0; answers && i < sizeof table / sizeof *table; i++)
         if (strcmp(table[i].name, key) == 0) return table[i].read(r, e);
     return fv_api_ignore(r, e);

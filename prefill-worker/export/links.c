@@ -24,7 +24,7 @@ fv_status fv_export_links(const fv_chain_link *chain, int32_t n, fv_wire_link **
                           uint32_t *n_link) {
     *n_link = 0;
     *link = NULL;
-    if (n == 0) return FV_OK;
+    if (n <= 0) return FV_OK;
     int32_t step = step_of(chain, n), most = n < FV_LINKS_MAX ? n : FV_LINKS_MAX;
     fv_wire_link *out = calloc((size_t)most, sizeof *out);
     if (!out) return FV_FAIL(FV_ENOMEM, "out of memory for %d links of a prompt", n);

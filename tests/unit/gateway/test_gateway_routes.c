@@ -49,7 +49,7 @@ Test(gateway_routes, a_wrong_path_names_the_right_one) {
         {"/models/a/b", "use /v1/models/a/b\""},
         {"/v1/health", "use /health\""},
         {"/v1/tokenize/", "use /tokenize\""},
-        {"/v1/responses", "use /v1/chat/completions\""},
+        {"/responses/", "use /v1/responses\""},
         {"/v1/embeddings", "make no embeddings\""},
         {"/v1/files/x", "files are not stored"},
         {"/v1/other", "GET /openapi.json lists"},
@@ -121,6 +121,9 @@ Test(gateway_routes, openapi_describes_what_is_there) {
         fv_api_kind kind;
     } paths[] = {{CHAT, "post", FV_API_CHAT},
                  {"/v1/completions", "post", FV_API_TEXT},
+                 {"/v1/responses", "post", FV_API_RESPONSE},
+                 {"/v1/responses/{id}", "delete", 0},
+                 {"/v1/responses/{id}/input_items", "get", 0},
                  {"/tokenize", "post", FV_API_TOKENS},
                  {"/detokenize", "post", FV_API_IDS},
                  {"/v1/models/{model}", "get", 0},
