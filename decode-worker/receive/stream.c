@@ -130,6 +130,21 @@ static bool is_grids(const fv_import *l, const fv_section *s) {
     return l->due == FV_DUE_ROWS && s->type == FV_SECTION_GRIDS && s->index == 2;
 }
 
+/* KEPT must come before the first layer if the grant names rows, and must not if it names none. */
+static bool is_kept(const fv_import *l, const fv_section *s) {
+    return l->due == FV_DUE_ROWS && s->type == FV_SECTION_KEPT && l->n_kept > 0 && !l->adopted;
+}
+
+/* Sections of layers that cannot have kept rows; or KEPT is missing. */
+static fv_status check_kept(const fv_import *l, const fv_section *s) {
+    char name[5];
+    if (l->n_kept == 0 || l->due != FV_DUE_ROWS || (l->adopted && s->type == FV_SECTION_ROWS))
+        return FV_OK;
+    fv_section_name(s->type, name);
+    return FV_REFUSE(MALFORMED, "section %s of a prompt whose first tokens were kept here came %s",
+                     name, l->adopted ? "where ROWS was due" : "before KEPT");
+}
+
 static fv_status begin_before_rows(fv_import *l, const fv_section *s, uint64_t want) {
     char name[5];
     fv_section_name(s->type, name);
@@ -143,6 +158,8 @@ static fv_status begin_before_rows(fv_import *l, const fv_section *s, uint64_t w
 static fv_status on_begin(void *user, const fv_section *s) {
     fv_import *l = user;
     uint64_t want = 0;
+    if (is_kept(l, s)) return begin_before_rows(l, s, FV_WIRE_KEPT_BYTES);
+    if (!is_grids(l, s)) FV_TRY(check_kept(l, s));
     if (is_rank(l, s)) return begin_before_rows(l, s, 4 * (uint64_t)l->shape->n_kv);
     if (is_mask(l, s)) return begin_before_rows(l, s, 4);
     if (is_grids(l, s)) {
@@ -206,6 +223,7 @@ static fv_status on_end(void *user, const fv_section *s) {
         break;
     case FV_DUE_ROWS:
         if (s->type == FV_SECTION_GRIDS) return fv_import_take_grids(l, s);
+        if (s->type == FV_SECTION_KEPT) return fv_import_take_kept(l);
         if (s->type == FV_SECTION_RANK) return fv_import_take_rank(l);
         if (s->type == FV_SECTION_MASK) return fv_import_take_mask(l);
         FV_TRY(fv_import_take_rows(l, s));
@@ -265,7 +283,13 @@ static fv_status reserve(fv_import *l) {
     seq->n = plan->nsoftmax;
     seq->expand = (fv_expand_rule){plan->read.by_importance, plan->read.full, plan->read.alpha};
     fv_accum_init(l->got.kv, plan->accum.kind, l->opt->n_group);
-    return fv_kv_reserve_bytes(l->got.kv, fv_import_pool_bytes(l->shape, &l->hello, plan));
+    FV_TRY(fv_import_find_kept(l));
+    size_t bytes = fv_import_pool_bytes(l->shape, &l->hello, plan);
+    if (l->n_kept == 0) return fv_kv_reserve_bytes(l->got.kv, bytes);
+    fv_status st = fv_kv_reserve_bytes(l->got.kv, bytes - fv_kv_prefix_bytes(l->shape, &l->kept));
+    if (st == FV_OK) return FV_OK;
+    fv_import_forgo_kept(l); /* there may be room without it: it holds more than this prompt uses */
+    return fv_kv_reserve_bytes(l->got.kv, bytes);
 }
 
 fv_status fv_import_open(const fv_receiver_options *opt, const fv_hello *hello,
@@ -306,6 +330,7 @@ fv_status fv_import_open(const fv_receiver_options *opt, const fv_hello *hello,
 void fv_import_close(fv_import *l) {
     if (!l) return;
     fv_received_free(&l->got);
+    fv_import_close_kept(l);
     free(l->rows);
     free(l->mask);
     free(l->seen);
@@ -347,5 +372,7 @@ fv_status fv_import_finish(fv_import *l) {
                          (unsigned long long)l->reader.totals.bytes);
     for (int32_t layer = 0; layer < l->shape->n_layer; layer++)
         if (l->mask[layer]) fv_kv_mask(l->got.kv, layer, l->mask[layer]);
-    return release(l);
+    FV_TRY(release(l));
+    fv_import_keep(l);
+    return FV_OK;
 }

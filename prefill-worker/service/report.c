@@ -165,6 +165,8 @@ static fv_status fill_transfer(fv_task *t, fv_report_message *r) {
     x->n_fallback = t->sent.ways.n_fallback;
     x->bytes_sent = t->sent.bytes;
     x->n_frames = t->sent.frames;
+    x->tokens_kept = (uint32_t)t->sent.tokens_kept;
+    x->bytes_kept = t->sent.bytes_kept;
     x->seconds_open = t->sent.granted_s - t->opened_s;
     x->seconds_send = t->sent_s - t->sending_s;
     x->seconds_exposed = t->sent.committed_s - t->prefilled_s;
