@@ -161,6 +161,11 @@ static fv_status ask_for_room(fv_task *t) {
     return fv_fail_origin(fv_export_begin(t->transport, &req, &t->ship), FV_ORIGIN_HANDOFF);
 }
 
+fv_status fv_task_ask(fv_task *t) {
+    FV_TRY(fv_task_name_prompt(t));
+    return t->state == FV_TASK_READING ? FV_OK : ask_for_room(t);
+}
+
 /* Completes the prompt and requests memory. Condensed images are encoded first, because their number of
  * tokens is part of the prompt. If the task is READING afterwards, call this again when they are encoded. */
 fv_status fv_task_prepare_rest(fv_task *t) {
@@ -170,7 +175,7 @@ fv_status fv_task_prepare_rest(fv_task *t) {
     FV_TRY(fv_fail_caller(fv_prefill_job_begin(j)));
     if (j->finish != FV_FINISH_NOT) return FV_OK;
     FV_TRY(check_room(t));
-    return ask_for_room(t);
+    return fv_task_ask(t);
 }
 
 fv_status fv_task_prepare(fv_task *t) {
