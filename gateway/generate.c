@@ -219,6 +219,7 @@ static fv_status on_accepted(choice *c, const accepted_message *m) {
     answer *a = c->answer;
     char *name;
     set_prompt(c, m->n_prompt);
+    c->usage.n_cached = m->n_prompt_cached;
     FV_TRY(fv_arena_strndup(&a->arena, m->model, strlen(m->model), &name));
     a->names.model = name;
     return FV_OK;
@@ -315,6 +316,7 @@ static fv_status on_finished(choice *c, const finished_message *f) {
     c->reason = a->request.prompt_only ? FOVEA__INFERENCE__V1__FINISH_REASON__FINISH_REASON_LENGTH
                                        : f->reason;
     if (f->report) set_prompt(c, f->report->n_prompt);
+    if (f->report) c->usage.n_cached = f->report->n_prompt_cached;
     if (a->request.stream || a->request.report || f->conversation.len)
         c->fovea = fv_api_fovea(f, a->request.stream || a->request.report, &a->arena);
     /* Entries that wait have no text if a stop string cut it off. */
@@ -373,6 +375,7 @@ static fv_api_usage usage_of(const answer *a) {
     fv_api_usage u = {0};
     for (int32_t i = 0; i < a->n_choice; i++) {
         if (i % a->request.n == 0) u.n_prompt += a->choices[i].usage.n_prompt;
+        if (i % a->request.n == 0) u.n_cached += a->choices[i].usage.n_cached;
         u.n_answer += a->choices[i].usage.n_answer;
     }
     return u;

@@ -36,6 +36,7 @@ typedef struct fv_attempt {
     fv_arena arena;                  /* owns the workers' messages that are kept */
     const fv_ticket_message *ticket; /* from Begun */
     uint32_t n_prompt;               /* tokens of the prompt, from Begun */
+    uint32_t n_prompt_cached;        /* of these, tokens that were kept from an earlier prompt */
     uint32_t n_prompt_event;         /* events of the prompt's tokens that it has brought */
     bool first_done;                 /* FirstToken has come, or is not expected */
     bool had_ended;                  /* the answer had ended before this attempt */

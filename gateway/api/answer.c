@@ -112,9 +112,10 @@ static json_t *choice_json(fv_api_kind kind, const fv_api_choice *c, bool whole)
 }
 
 static json_t *usage_json(const fv_api_usage *u) {
-    return json_pack("{s:I, s:I, s:I}", "prompt_tokens", (json_int_t)u->n_prompt,
+    return json_pack("{s:I, s:I, s:I, s:{s:I}}", "prompt_tokens", (json_int_t)u->n_prompt,
                      "completion_tokens", (json_int_t)u->n_answer, "total_tokens",
-                     (json_int_t)(u->n_prompt + u->n_answer));
+                     (json_int_t)(u->n_prompt + u->n_answer), "prompt_tokens_details",
+                     "cached_tokens", (json_int_t)u->n_cached);
 }
 
 static json_t *envelope(const fv_api_names *names, const char *object) {

@@ -18,6 +18,7 @@ typedef struct fv_api_names {
 
 typedef struct fv_api_usage {
     uint64_t n_prompt, n_answer; /* tokens */
+    uint64_t n_cached;           /* of n_prompt, those kept from earlier prompts */
 } fv_api_usage;
 
 /* A choice of an answer, or the part of it in a chunk. Borrowed. */

@@ -12,7 +12,14 @@ typedef Fovea__Inference__V1__GenerateRequest request_message;
 typedef Fovea__Inference__V1__Sampling sampling_message;
 typedef Fovea__Inference__V1__Prompt prompt_message;
 
-enum { STOPS_MAX = 16, LOGPROBS_MAX = 20, BIASES_MAX = 300, MODEL_MAX = 256, HANDLE_MAX = 256 };
+enum {
+    STOPS_MAX = 16,
+    LOGPROBS_MAX = 20,
+    BIASES_MAX = 300,
+    MODEL_MAX = 256,
+    HANDLE_MAX = 256,
+    SALT_MAX = 256
+};
 
 /* ---- fields ----------------------------------------------------------------------------- */
 
@@ -218,6 +225,20 @@ static fv_status read_conversation(fv_api_reader *r, const fv_json_event *e) {
     return FV_OK;
 }
 
+static fv_status read_salt(fv_api_reader *r, const fv_json_event *e) {
+    if (e->type != FV_JSON_STRING || e->n == 0 || e->n > SALT_MAX)
+        return FV_FAIL(FV_EINVAL, "it must be a string of 1 to %d bytes", SALT_MAX);
+    return fv_api_text(r, e, &r->out->message.cache_salt);
+}
+
+static fv_status read_cache(fv_api_reader *r, const fv_json_event *e) {
+    bool text = e->type == FV_JSON_STRING;
+    bool on = text && strcmp(e->text, "on") == 0, off = text && strcmp(e->text, "off") == 0;
+    if (!on && !off) return FV_FAIL(FV_EINVAL, "it must be \"on\" or \"off\"");
+    r->out->message.cache_off = off;
+    return FV_OK;
+}
+
 /* ---- the table --------------------------------------------------------------------------- */
 
 enum {
@@ -280,6 +301,8 @@ static const field fields[] = {
     {FLAG("kept_tokens", ANY, message.kept_tokens)},
     {INTEGER("keep_ms", ANY, message.keep_ms, 0, UINT32_MAX)},
     {READ("conversation", ANY, read_conversation)},
+    {READ("cache_salt", ANY, read_salt)},
+    {READ("cache", ANY, read_cache)},
     {FLAG("return_token_strs", FV_API_TOKENS, texts)},
     {READ("add_special_tokens", ALL, fv_api_add_special_tokens)},
     {READ("add_generation_prompt", CHATS, fv_api_add_generation_prompt)},

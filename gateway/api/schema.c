@@ -36,6 +36,8 @@ static const struct compound {
      "{\"type\": \"object\", \"properties\": {\"include_usage\": {\"type\": \"boolean\"}, "
      "\"continuous_usage_stats\": {\"type\": \"boolean\"}}}"},
     {"conversation", 0, "{\"type\": \"string\"}"},
+    {"cache_salt", 0, "{\"type\": \"string\", \"minLength\": 1, \"maxLength\": 256}"},
+    {"cache", 0, "{\"enum\": [\"on\", \"off\"]}"},
     {"add_special_tokens", 0, "{\"type\": \"boolean\"}"},
 };
 
@@ -59,7 +61,9 @@ static const struct named {
     {"Usage",
      "{\"type\": \"object\", \"required\": [\"prompt_tokens\", \"completion_tokens\", "
      "\"total_tokens\"], \"properties\": {\"prompt_tokens\": {\"type\": \"integer\"}, "
-     "\"completion_tokens\": {\"type\": \"integer\"}, \"total_tokens\": {\"type\": \"integer\"}}}"},
+     "\"completion_tokens\": {\"type\": \"integer\"}, \"total_tokens\": {\"type\": \"integer\"}, "
+     "\"prompt_tokens_details\": {\"type\": \"object\", \"properties\": {\"cached_tokens\": "
+     "{\"type\": \"integer\"}}}}}"},
     {"Choice", "{\"type\": \"object\", \"required\": [\"index\", \"finish_reason\", \"logprobs\"], "
                "\"properties\": {\"index\": {\"type\": \"integer\"}, \"finish_reason\": {\"type\": "
                "[\"string\", \"null\"]}, \"text\": {\"type\": \"string\"}, \"message\": {\"type\": "

@@ -176,17 +176,9 @@ fv_status fv_prefill_job_chain(fv_prefill_job *j) {
 /* The last row is always computed, as its logits are wanted. */
 static int32_t rows_max(const fv_prefill_job *j) { return j->prompt.n - 1; }
 
-int32_t fv_prefill_job_common(const fv_prefill_job *j, const fv_prefill_job *other) {
-    int32_t n = fv_chain_common(j->link, j->n_link, other->link, other->n_link);
-    while (n > 0 && j->link[n - 1].end > rows_max(j)) n--;
-    return n ? j->link[n - 1].end : 0;
-}
-
 int32_t fv_prefill_job_prefix_rows(const fv_prefill_job *j) {
     return fv_prefix_rows(j->prefixes, j->link, j->n_link, rows_max(j));
 }
-
-/* ---- take and keep --------------------------------------------------------------------------- */
 
 /* Number of leading items all of whose rows are within the first `rows`. */
 static int32_t items_within(const fv_prefill_job *j, int32_t rows) {
@@ -195,6 +187,21 @@ static int32_t items_within(const fv_prefill_job *j, int32_t rows) {
         if (p->span[i].first + p->span[i].n > rows) return p->span[i].image;
     return j->n_item;
 }
+
+/* Returns how many rows both chains have in common, of those that `j` need not compute. */
+static int32_t common_rows(const fv_prefill_job *j, const fv_prefill_job *other) {
+    int32_t n = fv_chain_common(j->link, j->n_link, other->link, other->n_link);
+    while (n > 0 && j->link[n - 1].end > rows_max(j)) n--;
+    return n ? j->link[n - 1].end : 0;
+}
+
+bool fv_prefill_job_gains(const fv_prefill_job *j, const fv_prefill_job *other) {
+    int32_t have = fv_prefill_job_prefix_rows(j), then = common_rows(j, other);
+    bool image = items_within(j, then) > items_within(j, have);
+    return then > have && (image || then - have >= (j->prompt.n - have) / 2);
+}
+
+/* ---- take and keep --------------------------------------------------------------------------- */
 
 fv_status fv_prefill_job_take_prefix(fv_prefill_job *j) {
     FV_TRY(fv_prefix_take(j->prefixes, j->link, j->n_link, rows_max(j), &j->prefix));

@@ -63,6 +63,8 @@ static fv_status read_request(fv_task *t) {
                                   .cache = l->cache,
                                   .owner = m->tenant,
                                   .pool = l->pool,
+                                  .prefixes = r->cache_off ? NULL : l->prefixes,
+                                  .salt = r->cache_salt,
                                   .generation = fv_engine_generation_options(e, r->ignore_eos),
                                   .until_s = chat_until(t),
                                   .want_kept = r->kept_tokens,
@@ -141,7 +143,7 @@ static fv_grant_request asking_of(const fv_task *t, double now_s) {
 }
 
 /* Requests memory at the decode worker, unless there is none or the first token must be the last. */
-static fv_status ask_for_room(fv_task *t) {
+fv_status fv_task_ask_for_room(fv_task *t) {
     const fv_prefill_job *j = &t->prefill;
     const fv_kv_shape *s = fv_kv_get_shape(j->kv);
     int32_t n_text = j->prompt.n_text + j->plan.select.dup_max;
@@ -165,7 +167,8 @@ fv_status fv_task_prepare_rest(fv_task *t) {
     FV_TRY(fv_fail_caller(fv_prefill_job_begin(j)));
     if (j->finish != FV_FINISH_NOT) return FV_OK;
     FV_TRY(check_room(t));
-    return ask_for_room(t);
+    FV_TRY(fv_task_name_prompt(t));
+    return t->state == FV_TASK_READING ? FV_OK : fv_task_ask_for_room(t);
 }
 
 fv_status fv_task_prepare(fv_task *t) {
