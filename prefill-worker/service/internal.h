@@ -15,7 +15,8 @@
  *
  *     QUEUED    the task is in the queue and holds nothing else
  *     OPENING   prompt and plan are ready; memory was requested at the decode worker
- *     READING   memory is granted, or none is needed; images are on the reading lines, to be hashed or read
+ *     READING   images are on the reading lines: to be hashed, before OPENING; or to be read, when memory is granted
+ *               or none is needed
  *     WAITING   another task computes most of what this one lacks (task_prefix.c); READY when that is kept
  *     READY     everything is ready; images are encoded, one by one
  *     RUNNING   the task is in a batch that is computed; KV is sent meanwhile
@@ -148,8 +149,8 @@ typedef struct fv_prefill_line {
     const fv_engine *engine; /* borrowed */
     fv_kv_pool *pool;
     fv_image_cache *cache;
-    fv_prefix_cache *prefixes; /* NULL: none */
-    float *logits;             /* [batch, vocab] */
+    fv_prefix_cache *prefixes;
+    float *logits; /* [batch, vocab] */
     fv_task *first, **tail;
     fv_fair fair;      /* costs are about multiply-adds */
     int32_t n_running; /* running units, nested in one another (batch.c) */
@@ -197,13 +198,13 @@ fv_status fv_detokenize_on_message(fv_rpc_call *c, grpc_byte_buffer *message);
 void fv_tokenize_on_end(fv_rpc_call *c, const fv_rpc_end *end);
 
 /* task.c: turns a message into a prompt, a plan and a request for memory. If the task is READING after
- * either of the first two functions, its images come first; call the second one after they are encoded.
+ * either of the first two functions, its images come first; call the second one after they are encoded, or the third
+ * one after they are hashed.
  * fv_task_release frees everything, also after a failure; with `keep`, a completed hand-off
  * stays. */
 fv_status fv_task_prepare(fv_task *t);
 fv_status fv_task_prepare_rest(fv_task *t);
-/* Requests memory; after fv_task_name_prompt. */
-fv_status fv_task_ask_for_room(fv_task *t);
+fv_status fv_task_ask(fv_task *t);
 void fv_task_release(fv_task *t, bool keep);
 void fv_task_fini(fv_task *t); /* frees the rest, which the report needs */
 
@@ -230,14 +231,14 @@ fv_status fv_task_images_read(fv_task *t);
 void fv_task_hash_images(fv_task *t, uint64_t bytes);
 fv_status fv_task_images_hashed(fv_task *t);
 
-/* task_prefix.c: what is kept of the prompt, before the images. */
+/* task_prefix.c: what is kept of the prompt. */
 
-/* Makes the prompt's chain; if its images must be hashed first, the task is READING afterwards: call this again when
- * they are. */
+/* Names the prompt's segments, if the task may use what is kept. It is READING afterwards if its images must be hashed
+ * first: call this again when they are back. */
 fv_status fv_task_name_prompt(fv_task *t);
 
-/* Decides what the task computes. It is WAITING afterwards if another task computes most of what it lacks: call this
- * again when fv_task_awaits is false. */
+/* Decides what the task computes, between the grant and the images. It is WAITING afterwards if another task computes
+ * much of what it lacks: call this again when fv_task_awaits is false. */
 fv_status fv_task_take_prefix(fv_task *t);
 bool fv_task_awaits(const fv_task *t);
 

@@ -39,13 +39,14 @@ static void record_transfer(const Fovea__Inference__V1__Transfer *x) {
 
 /* Records what was kept of the prompt. */
 static void record_prefix(const fv_task *t, const fv_report_message *r) {
-    int32_t outcome = !t->prefill.prefixes ? FV_PREFIX_OFF
-                      : !t->prefix.taken   ? FV_PREFIX_APART
-                      : r->n_prompt_cached ? FV_PREFIX_HIT
-                                           : FV_PREFIX_MISS;
-    fv_metric_add(FV_METRIC_PREFIXES, outcome, 1);
-    fv_metric_add(FV_METRIC_PREFIX_TOKENS, 0, r->n_prompt_cached);
-    fv_metric_add(FV_METRIC_PREFIX_SAVED, 0, r->seconds_saved);
+    bool off = !t->prefill.prefixes || t->worker->opt.prefix_bytes == 0;
+    int32_t outcome = off                  ? FV_PROMPT_OFF
+                      : !t->prefix.taken   ? FV_PROMPT_APART
+                      : r->n_prompt_cached ? FV_PROMPT_HIT
+                                           : FV_PROMPT_MISS;
+    fv_metric_add(FV_METRIC_PROMPT_LOOKUPS, outcome, 1);
+    fv_metric_add(FV_METRIC_PROMPT_CACHED, 0, r->n_prompt_cached);
+    fv_metric_add(FV_METRIC_PROMPT_SAVED, 0, r->seconds_saved);
 }
 
 void fv_task_record(const fv_task *t, const fv_report_message *r) {

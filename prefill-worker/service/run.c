@@ -92,8 +92,7 @@ void fv_task_enqueue(fv_job *job) {
     if (!t->probe) fv_failpoint_reached(FV_FAILPOINT_PREFILL_QUEUED);
 }
 
-/* Makes a task READY; or READING if it has images to be hashed or read first, or WAITING if another task computes for
- * it. */
+/* Makes a task READY; or READING if it has images to be read first, or WAITING if another task computes for it. */
 static void make_ready(fv_task *t) {
     t->state = FV_TASK_READY;
     fv_status st = fv_task_take_prefix(t);
@@ -144,14 +143,17 @@ static void advance_opening(fv_task *t) {
     }
 }
 
+static void advance_hashing(fv_task *t) {
+    fv_status st = fv_task_images_hashed(t);
+    t->state = FV_TASK_OPENING;
+    if (st == FV_OK) st = fv_task_ask(t);
+    fv_task_prepared(t, st);
+}
+
 static void advance_reading(fv_task *t) {
-    bool hashed = t->images.hashing;
-    fv_status st = hashed ? fv_task_images_hashed(t) : fv_task_images_read(t);
-    if (st == FV_OK && hashed) st = fv_task_name_prompt(t);
+    fv_status st = fv_task_images_read(t);
     if (st != FV_OK) {
         fv_task_end(t, st);
-    } else if (hashed) {
-        fv_task_prepared(t, fv_task_ask_for_room(t));
     } else if (t->prefill.kv) {
         make_ready(t);
     } else { /* they are encoded and condensed before the plan is made */
@@ -185,6 +187,8 @@ static void advance(fv_prefill_line *l) {
             continue; /* cancelled or not: the line has it, and returns it soon */
         if (!fv_task_wanted(t))
             fv_task_end_unwanted(t);
+        else if (t->state == FV_TASK_READING && t->images.hashing)
+            advance_hashing(t);
         else if (t->state == FV_TASK_READING)
             advance_reading(t);
         else if (t->state == FV_TASK_OPENING)
@@ -272,7 +276,6 @@ void fv_prefill_line_between(fv_prefill_worker *w) {
 }
 
 static void count_prefixes(fv_prefill_worker *w) {
-    if (!w->line.prefixes) return;
     fv_prefix_counters now = fv_prefix_cache_count(w->line.prefixes);
     atomic_store(&w->prefix_bytes, now.bytes);
     atomic_store(&w->prefix_given_up, now.given_up);
@@ -299,8 +302,7 @@ fv_status fv_prefill_line_open(fv_prefill_worker *w) {
     l->logits = malloc((size_t)w->opt.batch * vocab * sizeof *l->logits);
     if (!l->logits) return FV_FAIL(FV_ENOMEM, "out of memory for a batch of %d", w->opt.batch);
     FV_TRY(fv_image_cache_open(w->opt.cache_bytes, &l->cache));
-    if (w->opt.prefix_bytes)
-        FV_TRY(fv_prefix_cache_open(e->be.device, &shape, w->opt.prefix_bytes, &l->prefixes));
+    FV_TRY(fv_prefix_cache_open(e->be.device, &shape, w->opt.prefix_bytes, &l->prefixes));
     FV_TRY(fv_prefill_probe_open(w));
     if (e->vision) fv_vision_between(e->vision, fv_prefill_while_encoding, w);
     if (e->video) fv_vision_between(e->video, fv_prefill_while_encoding, w);

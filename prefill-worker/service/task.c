@@ -143,7 +143,7 @@ static fv_grant_request asking_of(const fv_task *t, double now_s) {
 }
 
 /* Requests memory at the decode worker, unless there is none or the first token must be the last. */
-fv_status fv_task_ask_for_room(fv_task *t) {
+static fv_status ask_for_room(fv_task *t) {
     const fv_prefill_job *j = &t->prefill;
     const fv_kv_shape *s = fv_kv_get_shape(j->kv);
     int32_t n_text = j->prompt.n_text + j->plan.select.dup_max;
@@ -158,6 +158,11 @@ fv_status fv_task_ask_for_room(fv_task *t) {
     return fv_fail_origin(fv_export_begin(t->transport, &req, &t->ship), FV_ORIGIN_HANDOFF);
 }
 
+fv_status fv_task_ask(fv_task *t) {
+    FV_TRY(fv_task_name_prompt(t));
+    return t->state == FV_TASK_READING ? FV_OK : ask_for_room(t);
+}
+
 /* Completes the prompt and requests memory. Condensed images are encoded first, because their number of
  * tokens is part of the prompt. If the task is READING afterwards, call this again when they are encoded. */
 fv_status fv_task_prepare_rest(fv_task *t) {
@@ -167,8 +172,7 @@ fv_status fv_task_prepare_rest(fv_task *t) {
     FV_TRY(fv_fail_caller(fv_prefill_job_begin(j)));
     if (j->finish != FV_FINISH_NOT) return FV_OK;
     FV_TRY(check_room(t));
-    FV_TRY(fv_task_name_prompt(t));
-    return t->state == FV_TASK_READING ? FV_OK : fv_task_ask_for_room(t);
+    return fv_task_ask(t);
 }
 
 fv_status fv_task_prepare(fv_task *t) {

@@ -1,8 +1,8 @@
-/* Tasks and the cache of prefixes. The request for memory names the prompt, as the decode worker may have kept its
- * beginning. A task looks into its own worker's cache when it has its memory, before its images are read:
+/* Tasks and the cache of prefixes. The prompt is named before memory is asked for, because the decode worker may have
+ * kept some of it, too; a task looks into the cache when it has its memory, before its images are read:
  *
  *   images are hashed on a reading line -> the chain is made -> memory is granted
- *   -> does another task compute much of what is lacking?
+ *       -> does another task compute much of what is lacking?
  *       yes: WAITING until that task has kept it, then once more
  *       no:  the prefix is taken; other tasks may wait for this one from now on
  *
@@ -37,7 +37,7 @@ static void await(fv_task *t) {
 fv_status fv_task_name_prompt(fv_task *t) {
     fv_prefill_job *j = &t->prefill;
     uint64_t bytes;
-    if (t->probe || !fv_prefill_job_shares(j)) return FV_OK;
+    if (!fv_prefill_job_shares(j)) return FV_OK;
     if (!fv_prefill_job_undigested(j)) return fv_prefill_job_chain(j);
     FV_TRY(fv_prefill_job_digest_begin(j, &bytes));
     fv_task_hash_images(t, bytes);
@@ -46,7 +46,7 @@ fv_status fv_task_name_prompt(fv_task *t) {
 
 fv_status fv_task_take_prefix(fv_task *t) {
     fv_prefill_job *j = &t->prefill;
-    if (t->prefix.taken || t->probe || !fv_prefill_job_shares(j)) return FV_OK;
+    if (t->prefix.taken || !j->link) return FV_OK;
     if (fv_task_awaits(t)) {
         await(t);
         return FV_OK;

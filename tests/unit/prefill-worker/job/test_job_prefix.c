@@ -280,7 +280,7 @@ static int32_t kept_rows(const sample *s, const char *policy, int32_t *n_skip) {
     return rows;
 }
 
-Test(job_prefix_nano, another_question_about_an_image_computes_the_question_alone) {
+Test(job_prefix, another_question_about_an_image_computes_the_question_alone) {
     open_nano();
     sample first = question(5, 0, 6, 0), second = question(5, 0, 9, 1),
            other = question(5, 1, 6, 0);
@@ -296,7 +296,7 @@ Test(job_prefix_nano, another_question_about_an_image_computes_the_question_alon
     close_rig();
 }
 
-Test(job_prefix_nano, other_tenants_and_other_salts_share_nothing) {
+Test(job_prefix, other_tenants_and_other_salts_share_nothing) {
     open_nano();
     sample s = question(5, 0, 6, 0);
     (void)kept_rows(&s, "", NULL);
@@ -310,7 +310,7 @@ Test(job_prefix_nano, other_tenants_and_other_salts_share_nothing) {
     close_rig();
 }
 
-Test(job_prefix_nano, policies_that_change_rows_neither_read_nor_write) {
+Test(job_prefix, policies_that_change_rows_neither_read_nor_write) {
     static const char *const policies[] = {
         "prune=fastv",  "condense=hired",     "select=h2o",  "pack=quant,bits=8",
         "lazy=lazyvit", "evict=h2o,keep=0.5", "evict=anneal"};
@@ -332,7 +332,7 @@ Test(job_prefix_nano, policies_that_change_rows_neither_read_nor_write) {
     close_rig();
 }
 
-Test(job_prefix_nano, observers_see_all_rows) {
+Test(job_prefix, observers_see_all_rows) {
     open_nano();
     sample s = question(5, 0, 6, 0);
     float mass[FV_PLAN_MAX_LAYERS];
@@ -350,7 +350,7 @@ Test(job_prefix_nano, observers_see_all_rows) {
     close_rig();
 }
 
-Test(job_prefix_nano, a_prefix_that_is_taken_survives_whatever_is_kept_meanwhile) {
+Test(job_prefix, a_prefix_that_is_taken_survives_whatever_is_kept_meanwhile) {
     open_nano();
     open_cache(8 << 20);
     sample s = question(5, 0, 6, 0);
