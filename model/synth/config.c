@@ -228,9 +228,11 @@ static void add_family_keys(const shape *s, const fv_family *f, json_t *json) {
     json_object_set_new(json, internvl ? "image_token_id" : "image_token_index",
                         json_integer(s->image_token));
     json_object_set_new(json, "projector_hidden_act", json_string("gelu"));
-    json_object_set_new(json, "vision_feature_select_strategy", json_string(f->strategy));
+    bool pixtral = f->layout == FV_LAYOUT_MISTRAL3 && f->type; /* without a class token to drop */
+    json_object_set_new(json, "vision_feature_select_strategy",
+                        json_string(pixtral ? "full" : f->strategy));
     json_object_set_new(json, "vision_feature_layer", json_integer(f->feature_layer));
-    if (f->layout == FV_LAYOUT_MISTRAL3) {
+    if (f->layout == FV_LAYOUT_MISTRAL3 && !pixtral) {
         json_object_del(json, "vision_feature_select_strategy");
         json_object_set_new(json, "multimodal_projector_bias", json_false());
         json_object_set_new(json, "spatial_merge_size", json_integer(SCALE));
@@ -244,9 +246,9 @@ static void add_family_keys(const shape *s, const fv_family *f, json_t *json) {
     json_object_set_new(json, "multimodal_projector_bias", json_true());
     if (!strcmp(f->name, "video_llava"))
         json_object_set_new(json, "video_token_index", json_integer(s->image_token + 1));
-    if (f->layout != FV_LAYOUT_LLAVA_ONEVISION)
+    if (f->layout != FV_LAYOUT_LLAVA_ONEVISION && !pixtral)
         json_object_set_new(json, "image_seq_length", json_integer(side * side));
-    if (f->layout != FV_LAYOUT_LLAVA)
+    if (f->layout != FV_LAYOUT_LLAVA && !pixtral)
         json_object_set_new(json, "image_grid_pinpoints", pinpoints_json(s->image));
     if (f->layout == FV_LAYOUT_LLAVA_ONEVISION) {
         json_object_set_new(json, "video_token_index", json_integer(s->image_token + 1));
@@ -269,8 +271,8 @@ static json_t *vision_family_json(const shape *of, const fv_family *f, const cha
     json_t *text_config = text_json(s, text, v5);
     json_t *vision = qwen_vl ? qwen_vl_json(s, f) : vision_json(s, f);
     json_t *json = json_pack("{s:[s], s:s, s:o, s:o, s:b}", "architectures", f->architecture,
-                             "model_type", f->name, "text_config", text_config, "vision_config",
-                             vision, "tie_word_embeddings", 0);
+                             "model_type", fv_family_type(f), "text_config", text_config,
+                             "vision_config", vision, "tie_word_embeddings", 0);
     if (json) add_family_keys(s, f, json);
     if (json && f->flat && (!v5 || f->tower_apart)) { /* as in files of that time */
         json_object_update_missing(json, text_config);

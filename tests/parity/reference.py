@@ -140,7 +140,7 @@ class Reference:
         self.model.eval()
         if getattr(self.model.config.get_text_config(), "num_experts", 0):
             self.model.set_experts_implementation("eager")  # others want widths of whole vectors
-        self.any_size = self.model.config.model_type == "mistral3"
+        self.any_size = has_vision and self.model.config.vision_config.model_type == "pixtral"
         self.qwen_vl = hasattr(self.model.model, "visual")
         self.has_vision = has_vision
         if has_vision:
