@@ -97,7 +97,9 @@ static fv_status open_network(fv_engine *e, const fv_engine_options *opt) {
     FV_TRY(fv_backend_open(&e->be, opt->backend, &be));
     e->be_open = true;
     FV_TRY(choose_precision(e, opt));
-    FV_TRY(fv_checkpoint_load(e->ck, &e->be, opt->progress, opt->progress_user));
+    const fv_weights *to;
+    FV_TRY(fv_weights_find(opt->weights, &to));
+    FV_TRY(fv_checkpoint_load(e->ck, &e->be, to, opt->progress, opt->progress_user));
     FV_TRY(quantize(e, opt));
     FV_TRY(send_latent(e));
     FV_TRY(fv_decoder_open(&e->be, &cfg->text, fv_checkpoint_text(e->ck), &e->dec));

@@ -47,7 +47,6 @@ static int32_t layers_done_below(const fv_prefill *p, int32_t layer) {
 /* ---- start: every row's embedding ------------------------------------------------------ */
 
 static fv_status embed_request(fv_prefill *p, const fv_prefill_request *req, fv_tensor x) {
-    fv_backend *be = fv_decoder_backend(p->dec);
     int32_t visual = 0, n = x.rows;
     for (int32_t r = 0, end; r < n; r = end) {
         for (end = r + 1; end < n && req->seg[end] == req->seg[r]; end++) {
@@ -56,10 +55,9 @@ static fv_status embed_request(fv_prefill *p, const fv_prefill_request *req, fv_
         if (req->seg[r] == FV_SEG_TEXT) {
             FV_TRY(fv_decoder_embed(p->dec, req->ids + r, end - r, y));
         } else {
-            fv_activate_args copy = {
-                .act = FV_ACT_NONE, .x = fv_tensor_rows(req->embeds, visual, end - r), .y = y};
-            copy.x.cols = p->d;
-            FV_TRY(be->ops->activate(be, &copy));
+            fv_tensor embeds = fv_tensor_rows(req->embeds, visual, end - r);
+            embeds.cols = p->d;
+            FV_TRY(fv_decoder_embed_images(p->dec, embeds, y));
             visual += end - r;
         }
     }
