@@ -85,7 +85,7 @@ static void check_shared(const fv_kv *kv) {
 
 /* The account has every byte, and no other. */
 static void check_account(const fv_kv *kv) {
-    size_t bytes = kv->account.reserved;
+    size_t bytes = kv->account.reserved + kv->recurrent.bytes;
     for (const fv_kv_packed_set *s = kv->sets; s; s = s->next) bytes += s->charged;
     for (int32_t l = 0; l < kv->account.shape->n_layer; l++) bytes += layer_bytes(kv, l);
     assert(bytes == kv->account.held);

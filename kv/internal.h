@@ -11,6 +11,7 @@
  *   packed_set.c   tables that layers with the same packed rows share
  *   packed.c       packed blocks
  *   packed_keep.c  dropping packed rows
+ *   state.c        the state of recurrent layers
  *   store.c        opening and closing; what a store holds in all
  *   share.c        prompts that several stores use */
 #include <string.h>
@@ -47,6 +48,7 @@ struct fv_kv {
     fv_block_table *run;    /* [N, Hkv, FV_N_SEG] */
     fv_kv_run_state *state; /* [N, Hkv, FV_N_SEG] */
     fv_buf *extent;         /* [N] the raw visual rows */
+    fv_buf recurrent;       /* [N] states of shape.state_bytes; or empty */
     int32_t *ranked;        /* [N, Hkv] visual rows when they were ranked; 0: not ranked */
     int32_t *masked; /* [N] masked visual rows of each head, past the end of its block table */
     fv_kv_packed **packed;  /* [N, FV_N_SEG] NULL: the layer is raw */

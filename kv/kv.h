@@ -194,6 +194,22 @@ fv_kv_sequence *fv_kv_get_sequence(const fv_kv *kv);
 fv_status fv_kv_set_rope_map(fv_kv *kv, const fv_rope_map *map);
 const fv_rope_map *fv_kv_rope_map(const fv_kv *kv);
 
+/* ---- recurrent state --------------------------------------------------------------------- */
+
+/* STATE. In a model with recurrent layers a sequence has, besides its rows, a state of fixed size in
+ * each layer, F32: what its tokens have left there. The store owns its memory; the decoder reads and
+ * writes it. Every token that ran is in it, dropped and evicted ones too, and none can be taken out. */
+
+/* Allocates the state of all layers, zeros, if the model has any and the store does not have it yet.
+ * FV_EBUSY, FV_ENOMEM as for fv_kv_extent. */
+fv_status fv_kv_take_state(fv_kv *kv);
+
+/* A layer's state, shape.state_bytes on the device; NULL: not allocated. */
+void *fv_kv_state(const fv_kv *kv, int32_t layer);
+
+/* Bytes of the state of all layers: a number of the shape alone. */
+size_t fv_kv_state_bytes(const fv_kv_shape *shape);
+
 /* ---- from and to other memory ---------------------------------------------------------- */
 
 /* Addresses for copying a store: *at becomes the address of row `row` of a head's keys (or

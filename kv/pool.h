@@ -18,6 +18,7 @@ typedef struct fv_kv_shape {
      * 0: the checkpoint has none. */
     const struct fv_latent_layer *latent;
     uint64_t latent_sum;
+    size_t state_bytes; /* of a sequence's recurrent state in one layer; 0: the model has none */
 } fv_kv_shape;
 
 typedef struct fv_kv_pool fv_kv_pool; /* opaque */

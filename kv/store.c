@@ -54,6 +54,7 @@ void fv_kv_close(fv_kv *kv) {
         fv_kv_give(&kv->account, &kv->extent[l]);
     }
     fv_kv_part_from_share(kv);
+    fv_kv_give(&kv->account, &kv->recurrent);
     for (size_t i = 0; i < n; i++) {
         free(kv->run[i].block);
         fv_kv_columns_free(&kv->state[i]);

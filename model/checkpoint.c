@@ -215,7 +215,8 @@ static bool is_experts(const fv_tensor_spec *e) {
 }
 
 static bool is_layer_weight(const fv_tensor_spec *e) {
-    bool layer = e->part == FV_PART_TEXT_LAYER || e->part == FV_PART_TEXT_FUSED;
+    bool layer = e->part == FV_PART_TEXT_LAYER || e->part == FV_PART_TEXT_FUSED ||
+                 e->part == FV_PART_RECURRENT_LAYER;
     return layer && (e->role == FV_ROLE_LINEAR || e->role == FV_ROLE_QUERY || is_experts(e));
 }
 
@@ -263,6 +264,7 @@ static fv_tensor *slot_of(fv_checkpoint *ck, const fv_tensor_spec *e) {
     switch (e->part) {
     case FV_PART_TEXT: base = (char *)&ck->text; break;
     case FV_PART_TEXT_LAYER: base = (char *)&ck->text.layer[e->layer]; break;
+    case FV_PART_RECURRENT_LAYER: base = (char *)&ck->text.recurrent[e->layer]; break;
     case FV_PART_TEXT_FUSED: base = (char *)&ck->fused[e->layer]; break;
     case FV_PART_VISION: base = (char *)&ck->vision; break;
     case FV_PART_VISION_LAYER: base = (char *)&ck->vision.layer[e->layer]; break;
@@ -310,11 +312,16 @@ static int by_name(const void *a, const void *b) {
 static fv_status refuse_leftover(const fv_checkpoint *ck) {
     fv_tensor_spec *all, want;
     int32_t n;
+    int32_t n_predict = 0; /* of layers that predict tokens further ahead */
     fv_status st = FV_OK;
     FV_TRY(fv_tensor_specs_build(&ck->cfg, true, &all, &n));
     qsort(all, (size_t)n, sizeof *all, by_name);
     for (int32_t i = 0; i < fv_shards_tensors(ck->shards) && st == FV_OK; i++) {
         const fv_shard_tensor *t = fv_shards_at(ck->shards, i);
+        if (ck->cfg.text.recurrent.n && strncmp(t->canonical, "mtp.", 4) == 0) {
+            n_predict++;
+            continue;
+        }
         if (!fv_compressed_belongs(t->canonical, want.name)) strcpy(want.name, t->canonical);
         if (bsearch(&want, all, (size_t)n, sizeof *all, by_name)) continue;
         st = FV_FAIL(FV_EDATA,
@@ -323,6 +330,7 @@ static fv_status refuse_leftover(const fv_checkpoint *ck) {
                      ck->dir, t->entry->name, t->file);
     }
     free(all);
+    if (n_predict) FV_LOG(INFO, MODEL, "event=mtp tensors=%d use=none", n_predict);
     return st;
 }
 
@@ -361,6 +369,7 @@ static fv_status open_tensors(fv_checkpoint *ck) {
     FV_TRY(fv_tensor_specs_build(cfg, false, &ck->manifest, &ck->n_manifest));
     FV_TRY(FV_ARENA_NEW(&ck->arena, ck->n_manifest, ck->used));
     FV_TRY(FV_ARENA_NEW(&ck->arena, cfg->text.n_layer, ck->text.layer));
+    FV_TRY(FV_ARENA_NEW(&ck->arena, cfg->text.n_layer * cfg->text.recurrent.n, ck->text.recurrent));
     FV_TRY(FV_ARENA_NEW(&ck->arena, cfg->text.n_layer, ck->fused));
     FV_TRY(FV_ARENA_NEW(&ck->arena, cfg->vision.n_layer, ck->vision.layer));
     FV_TRY(FV_ARENA_NEW(&ck->arena, cfg->vision.n_deepstack, ck->vision.deepstack));

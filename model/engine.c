@@ -190,5 +190,6 @@ fv_kv_shape fv_engine_kv_shape(const fv_engine *e, fv_dtype dtype) {
                          .d_head = text->d_head,
                          .dtype = dtype,
                          .latent = latent ? e->latent.layer : NULL,
-                         .latent_sum = latent ? latent->checksum : 0};
+                         .latent_sum = latent ? latent->checksum : 0,
+                         .state_bytes = fv_recurrent_state_bytes(&text->recurrent)};
 }

@@ -409,7 +409,8 @@ static fv_status make_plan(const request_message *r, const model_message *m, con
                            .latent_rank = latent ? (int32_t)m->latent_directions : 0,
                            .n_latent_steps = m->n_latent_steps,
                            .latent_steps = m->latent_steps,
-                           .no_latent = m->no_latent[0] ? m->no_latent : NULL};
+                           .no_latent = m->no_latent[0] ? m->no_latent : NULL,
+                           .state_bytes = m->bytes_state};
     FV_TRY(fv_policy_from_message(r->policy, &policy));
     FV_TRY(fv_plan_make(&policy, &shape, plan));
     plan->shape.calibrated = NULL;
@@ -420,7 +421,7 @@ static fv_status make_plan(const request_message *r, const model_message *m, con
 }
 
 /* bytes = 2 D w (sum over layers and heads of rows(policy) + N Hkv answer), w bytes per number, plus
- * the tables of packed layers; text keys that are reused from another layer are not held. */
+ * the tables of packed layers and the recurrent state; text keys that are reused from another layer are not held. */
 static fv_status count_bytes(const request_message *r, const model_message *m, const extent *x,
                              uint64_t *prompt, uint64_t *answer) {
     fv_plan plan;
@@ -428,7 +429,7 @@ static fv_status count_bytes(const request_message *r, const model_message *m, c
     uint64_t part = (uint64_t)plan.shape.d_head * (uint64_t)plan.shape.bytes_value;
     uint64_t parts = 2 * (uint64_t)m->n_layer - (uint64_t)fv_plan_reused_text(&plan);
     fv_plan_bytes bytes = fv_plan_count(&plan);
-    *prompt = bytes.held + bytes.tables;
+    *prompt = bytes.held + bytes.tables + bytes.state;
     *answer = parts * part * m->n_kv * x->answer;
     return FV_OK;
 }

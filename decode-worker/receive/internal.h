@@ -12,8 +12,9 @@
 typedef enum fv_import_due {
     FV_DUE_HELLO = 0,
     FV_DUE_PROMPT,
-    FV_DUE_ROWS, /* or a packed layer, before its ROWS */
-    FV_DUE_LEAD, /* or its source layer, before both */
+    FV_DUE_STATE, /* first in each layer of a model with recurrent layers */
+    FV_DUE_ROWS,  /* or a packed layer, before its ROWS */
+    FV_DUE_LEAD,  /* or its source layer, before both */
     FV_DUE_PACKED,
     FV_DUE_FACTOR,
     FV_DUE_IMPORTANCE,
@@ -81,6 +82,9 @@ fv_status fv_import_take_importance(fv_import *l);
 /* ---- rows.c -------------------------------------------------------------------- */
 
 size_t fv_import_row_bytes(const fv_kv_shape *s); /* of a key */
+
+/* Copies the next bytes of STAT to the state of the due layer. */
+fv_status fv_import_fill_state(fv_import *l, uint64_t offset, const void *p, size_t n);
 
 /* Number of rows of a head of a layer as ROWS said; of heads [h0, h1) of the due layer and segment. */
 uint32_t fv_import_rows(const fv_import *l, int32_t layer, int32_t head, fv_kv_segment seg);

@@ -25,6 +25,11 @@ uint64_t fv_import_parts(const fv_import *l, int32_t layer, fv_kv_segment seg) {
     return fv_kv_borrows(l->got.kv, layer, seg) ? 1 : 2;
 }
 
+fv_status fv_import_fill_state(fv_import *l, uint64_t offset, const void *p, size_t n) {
+    fv_device *dev = fv_kv_get_device(l->got.kv);
+    return dev->ops->copy_async(dev, (char *)fv_kv_state(l->got.kv, l->layer) + offset, p, n);
+}
+
 fv_status fv_import_take_rank(fv_import *l) {
     int32_t *rows = (int32_t *)(void *)l->payload;
     const uint8_t *at = l->payload;

@@ -33,6 +33,12 @@ typedef enum dim {
     DIM_FEATURE, /* the connector's input: features of a token, or the merger's output */
     DIM_NORMED,
     DIM_MERGED,
+    DIM_DELTA, /* recurrent layers: queries, keys and values, values, heads, taps, a head's values */
+    DIM_DELTA_V,
+    DIM_DELTA_HEADS,
+    DIM_DELTA_TAPS,
+    DIM_DELTA_D,
+    DIM_QUERY,   /* queries, with their gates if there are any */
     DIM_BETWEEN, /* the connector's two linear layers */
 } dim;
 
@@ -107,11 +113,11 @@ static const row text_front[] = {
 
 static const row text_layer[] = {
     {"input_layernorm.weight", L(attn_norm), {DIM_D}, FV_ROLE_NORM, ALWAYS},
-    {"self_attn.q_proj.weight", L(q), {DIM_Q, DIM_D}, FV_ROLE_QUERY, APART},
+    {"self_attn.q_proj.weight", L(q), {DIM_QUERY, DIM_D}, FV_ROLE_QUERY, APART},
     {"self_attn.k_proj.weight", L(k), {DIM_KV, DIM_D}, FV_ROLE_LINEAR, APART},
     {"self_attn.v_proj.weight", L(v), {DIM_KV, DIM_D}, FV_ROLE_LINEAR, APART},
     {"self_attn.o_proj.weight", L(o), {DIM_D, DIM_Q}, FV_ROLE_LINEAR, ALWAYS},
-    {"self_attn.q_proj.bias", L(q_bias), {DIM_Q}, FV_ROLE_BIAS, BIAS_QKV},
+    {"self_attn.q_proj.bias", L(q_bias), {DIM_QUERY}, FV_ROLE_BIAS, BIAS_QKV},
     {"self_attn.k_proj.bias", L(k_bias), {DIM_KV}, FV_ROLE_BIAS, BIAS_QKV},
     {"self_attn.v_proj.bias", L(v_bias), {DIM_KV}, FV_ROLE_BIAS, BIAS_QKV},
     {"self_attn.o_proj.bias", L(o_bias), {DIM_D}, FV_ROLE_BIAS, BIAS_O},
@@ -153,6 +159,27 @@ static const row text_layer[] = {
 static const row text_fused[] = {
     {"self_attn.qkv_proj.weight", F(qkv), {DIM_QKV, DIM_D}, FV_ROLE_LINEAR, FUSED},
     {"mlp.gate_up_proj.weight", F(gate_up), {DIM_2M, DIM_D}, FV_ROLE_LINEAR, FUSED},
+};
+
+static const row recurrent_layer[] = {
+    {"input_layernorm.weight", L(attn_norm), {DIM_D}, FV_ROLE_NORM, ALWAYS},
+    {"linear_attn.in_proj_qkv.weight", L(delta_qkv), {DIM_DELTA, DIM_D}, FV_ROLE_LINEAR, ALWAYS},
+    {"linear_attn.in_proj_z.weight", L(delta_z), {DIM_DELTA_V, DIM_D}, FV_ROLE_LINEAR, ALWAYS},
+    {"linear_attn.in_proj_b.weight", L(delta_b), {DIM_DELTA_HEADS, DIM_D}, FV_ROLE_EXACT, ALWAYS},
+    {"linear_attn.in_proj_a.weight", L(delta_a), {DIM_DELTA_HEADS, DIM_D}, FV_ROLE_EXACT, ALWAYS},
+    {"linear_attn.conv1d.weight",
+     L(delta_conv),
+     {DIM_DELTA, DIM_ONE, DIM_DELTA_TAPS},
+     FV_ROLE_EXACT,
+     ALWAYS},
+    {"linear_attn.A_log", L(delta_log_rate), {DIM_DELTA_HEADS}, FV_ROLE_BIAS, ALWAYS},
+    {"linear_attn.dt_bias", L(delta_shift), {DIM_DELTA_HEADS}, FV_ROLE_BIAS, ALWAYS},
+    {"linear_attn.norm.weight", L(delta_norm), {DIM_DELTA_D}, FV_ROLE_NORM, ALWAYS},
+    {"linear_attn.out_proj.weight", L(delta_out), {DIM_D, DIM_DELTA_V}, FV_ROLE_LINEAR, ALWAYS},
+    {"post_attention_layernorm.weight", L(mlp_norm), {DIM_D}, FV_ROLE_NORM, ALWAYS},
+    {"mlp.gate_proj.weight", L(gate), {DIM_M, DIM_D}, FV_ROLE_LINEAR, ALWAYS},
+    {"mlp.up_proj.weight", L(up), {DIM_M, DIM_D}, FV_ROLE_LINEAR, ALWAYS},
+    {"mlp.down_proj.weight", L(down), {DIM_D, DIM_M}, FV_ROLE_LINEAR, ALWAYS},
 };
 
 static const row text_back[] = {
@@ -293,6 +320,20 @@ static int64_t size_of(const fv_model_config *cfg, dim d, const char **key) {
     case DIM_M: *key = "intermediate_size"; return t->d_ffn;
     case DIM_VOCAB: *key = "vocab_size"; return t->vocab;
     case DIM_Q: *key = "num_attention_heads * head_dim"; return (int64_t)t->n_head * t->d_head;
+    case DIM_QUERY:
+        *key = t->gated_attention ? "2 * num_attention_heads * head_dim"
+                                  : "num_attention_heads * head_dim";
+        return (t->gated_attention ? 2 : 1) * (int64_t)t->n_head * t->d_head;
+    case DIM_DELTA:
+        *key = "2 * linear_num_key_heads * linear_key_head_dim + linear_num_value_heads * "
+               "linear_value_head_dim";
+        return fv_recurrent_width(&t->recurrent);
+    case DIM_DELTA_V:
+        *key = "linear_num_value_heads * linear_value_head_dim";
+        return (int64_t)t->recurrent.n_value * t->recurrent.d_value;
+    case DIM_DELTA_HEADS: *key = "linear_num_value_heads"; return t->recurrent.n_value;
+    case DIM_DELTA_TAPS: *key = "linear_conv_kernel_dim"; return t->recurrent.taps;
+    case DIM_DELTA_D: *key = "linear_value_head_dim"; return t->recurrent.d_value;
     case DIM_KV: *key = "num_key_value_heads * head_dim"; return (int64_t)t->n_kv * t->d_head;
     case DIM_HEAD: *key = "head_dim"; return t->d_head;
     case DIM_QKV:
@@ -465,15 +506,21 @@ fv_status fv_tensor_specs_build(const fv_model_config *cfg, bool whole, fv_tenso
                    "rows of a tower layer");
     builder b = {.cfg = cfg, .whole = whole};
     int32_t towers = cfg->video_tower ? 2 : 1;
-    int32_t most = towers * OTHERS + PER_LAYER * (cfg->text.n_layer + towers * cfg->vision.n_layer);
+    int32_t run = cfg->text.recurrent.n, n_layer = cfg->text.n_layer * (run + 1); /* of the file */
+    int32_t most = towers * OTHERS + PER_LAYER * (n_layer + towers * cfg->vision.n_layer);
     b.entry = calloc((size_t)most, sizeof(*b.entry));
     if (!b.entry) return FV_FAIL(FV_ENOMEM, "no memory for a list of %d tensors", most);
     char prefix[64];
     ADD(&b, text_front, FV_PART_TEXT, 0, "text.");
-    for (int32_t i = 0; i < cfg->text.n_layer; i++) {
+    for (int32_t i = 0; i < n_layer; i++) {
+        int32_t layer = i / (run + 1), in = i % (run + 1);
         snprintf(prefix, sizeof prefix, "text.layers.%d.", i);
-        ADD(&b, text_layer, FV_PART_TEXT_LAYER, i, prefix);
-        ADD(&b, text_fused, FV_PART_TEXT_FUSED, i, prefix);
+        if (in < run) {
+            ADD(&b, recurrent_layer, FV_PART_RECURRENT_LAYER, layer * run + in, prefix);
+        } else {
+            ADD(&b, text_layer, FV_PART_TEXT_LAYER, layer, prefix);
+            ADD(&b, text_fused, FV_PART_TEXT_FUSED, layer, prefix);
+        }
     }
     ADD(&b, text_back, FV_PART_TEXT, 0, "text.");
     ADD(&b, text_head, FV_PART_TEXT, 0, "lm_head.");

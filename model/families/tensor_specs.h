@@ -14,6 +14,7 @@ typedef enum fv_tensor_role {
     FV_ROLE_NORM,               /* [n], the scale of a norm */
     FV_ROLE_EMBEDDING,          /* [n, d], or [d] for a single row */
     FV_ROLE_HEAD,               /* lm_head.weight; may be absent when tied */
+    FV_ROLE_EXACT,              /* [out, in] or a depthwise kernel [out, 1, n], never quantized */
     FV_ROLE_ROUTER,             /* a linear layer whose outputs choose experts: never quantized */
     FV_ROLE_EXPERTS,            /* [E, out, in]: linear layers of all experts */
     FV_ROLE_EXPERTS_TRANSPOSED, /* [E, in, out], the same, transposed in the files */
@@ -23,6 +24,7 @@ typedef enum fv_tensor_role {
 typedef enum fv_tensor_part {
     FV_PART_TEXT = 0,
     FV_PART_TEXT_LAYER,
+    FV_PART_RECURRENT_LAYER, /* `layer` counts recurrent layers alone */
     FV_PART_TEXT_FUSED, /* several linear layers of a text layer in one tensor (fv_text_fused) */
     FV_PART_VISION,
     FV_PART_VISION_LAYER,

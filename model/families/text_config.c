@@ -1,5 +1,6 @@
 /* Parses the language model's part of config.json: Llama, Mistral, Ministral 3, Qwen2, Qwen3, Granite,
- * Phi-3 and Gemma 3, and the Qwen-VL families, which are Qwen2 and Qwen3 with M-RoPE.
+ * Phi-3 and Gemma 3, the Qwen-VL families, which are Qwen2 and Qwen3 with M-RoPE, and Qwen3.5, most of
+ * whose layers are recurrent.
  *
  * They share one decoder layer. They differ in defaults, in which biases and norms exist, and in
  * which layers slide. */
@@ -28,6 +29,7 @@ typedef struct text_family {
     bool bias_qkv, qk_norm;
     bool window_key; /* the window counts only with use_sliding_window */
     bool gemma;      /* norms, scales and two RoPEs as in Gemma 3 */
+    bool recurrent;  /* layers, gates and partial RoPE as in Qwen3.5 */
     bool slides;     /* all layers slide where 'sliding_window' is a number */
     bool mlp_bias;   /* the key exists */
     bool ministral; /* queries are scaled by position, and RoPE is YaRN unless the file says else */
@@ -152,6 +154,21 @@ static const text_family families[] = {
      .n_active = 4,
      .d_expert = 1408,
      .transposed = true},
+    {.name = "qwen3_5_text",
+     .architecture = "Qwen3_5ForCausalLM",
+     .vocab = 248320,
+     .d_ffn = 12288,
+     .n_kv = 4,
+     .max_position = 32768,
+     .bos = -1,
+     .eos = -1,
+     .n_head = 16,
+     .d_head = 256,
+     .section = {11, 11, 10},
+     .interleaved = true,
+     .attention_bias = true,
+     .qk_norm = true,
+     .recurrent = true},
     {.name = "gemma3_text",
      .architecture = "Gemma3ForCausalLM",
      .vocab = 262208,
@@ -172,7 +189,7 @@ static const text_family families[] = {
 enum { N_FAMILY = sizeof families / sizeof *families };
 const char fv_config_text_families[] =
     "llama, mistral, ministral3, granite, phi3, qwen2, qwen3, qwen2_vl_text, qwen2_5_vl_text, "
-    "qwen3_vl_text, qwen3_vl_moe_text and gemma3_text";
+    "qwen3_vl_text, qwen3_vl_moe_text, qwen3_5_text and gemma3_text";
 
 const char *fv_config_text_family(const char *name) {
     for (int i = 0; i < N_FAMILY; i++)
@@ -282,7 +299,7 @@ static fv_status parse_sections(const json_t *p, const text_family *f, const cha
                                 int32_t d_head, fv_rope_config *rope) {
     const json_t *list = fv_config_member(p, "mrope_section");
     bool interleaved = f->interleaved, whole = !list || json_array_size(list) == 3;
-    int32_t *section = rope->section, half = d_head / 2;
+    int32_t *section = rope->section, half = (rope->rotary ? rope->rotary : d_head) / 2;
     if (f->section[0] == 0) return FV_OK;
     FV_TRY(fv_json_bool(p, "mrope_interleaved", where, &interleaved));
     if (interleaved != f->interleaved)
@@ -299,10 +316,25 @@ static fv_status parse_sections(const json_t *p, const text_family *f, const cha
     if (whole && section[0] + section[1] + section[2] == half) return FV_OK;
     return FV_FAIL(
         FV_EDATA,
-        "%s: key 'mrope_section'%s must be three numbers above 0 with the sum %d, half of "
-        "head_dim%s",
+        "%s: key 'mrope_section'%s must be three numbers above 0 with the sum %d, half of %s%s",
         where, list ? "" : " is absent; it", half,
+        rope->rotary ? "what RoPE rotates of a head" : "head_dim",
         interleaved ? ", the last two at most a third of it" : "");
+}
+
+/* Sets how many dimensions of a head are rotated: a whole fraction of it, so that a head consists of
+ * runs of half as many (model/net/recurrent.h). */
+static fv_status set_rotary(const char *where, double partial, int32_t d_head,
+                            fv_rope_config *rope) {
+    int32_t rotary = partial > 0 && partial <= 1 ? (int32_t)(d_head * partial) : 0;
+    if (rotary < 2 || rotary % 2 || d_head % rotary)
+        return FV_FAIL(
+            FV_EUNSUPPORTED,
+            "%s: key 'partial_rotary_factor' is %g: %d of %d dimensions; it must be 1 / n, "
+            "with an even number of dimensions",
+            where, partial, rotary, d_head);
+    rope->rotary = rotary < d_head ? rotary : 0;
+    return FV_OK;
 }
 
 /* Parses Ministral 3's scale of queries. Without RoPE's keys the class has YaRN for 16 times 16 384
@@ -349,14 +381,20 @@ static fv_status parse_rope(const json_t *obj, const text_family *f, const char 
     FV_TRY(fv_json_f64(obj, "rope_theta", where, &rope->theta));
     FV_TRY(fv_json_f64(p, "rope_theta", where, &rope->theta));
     FV_TRY(positive("rope_theta", rope->theta, where));
-    double partial = 1;
+    double partial = f->recurrent ? 0.25 : 1;
     FV_TRY(fv_json_f64(obj, "partial_rotary_factor", where, &partial));
     FV_TRY(fv_json_f64(p, "partial_rotary_factor", where, &partial));
-    if (partial != 1)
+    if (f->recurrent) FV_TRY(set_rotary(where, partial, t->d_head, rope));
+    if (partial != 1 && !f->recurrent)
         return FV_FAIL(FV_EUNSUPPORTED, "%s: key 'partial_rotary_factor' is %g; only 1 is possible",
                        where, partial);
 
+    int32_t rotary = rope->rotary;
     FV_TRY(parse_type(obj, p, f, where, t->max_position, rope));
+    if (rotary && rope->type == FV_ROPE_YARN)
+        return FV_FAIL(FV_EUNSUPPORTED,
+                       "%s: key 'rope_type' is 'yarn', which needs whole heads to be rotated",
+                       where);
     if (f->ministral) FV_TRY(parse_query_scale(p, where, rope));
     return parse_sections(p, f, where, t->d_head, rope);
 }
@@ -552,6 +590,7 @@ fv_status fv_config_text_parse(const json_t *obj, const char *family, const char
     FV_TRY(parse_rope(obj, f, where, &t, &t.rope));
     FV_TRY(parse_window(obj, where, f, &t));
     if (f->gemma) FV_TRY(parse_gemma(obj, where, f, &t));
+    if (f->recurrent) FV_TRY(fv_config_recurrent(obj, where, &t));
     if (f->n_expert) FV_TRY(parse_experts(obj, where, f, &t));
     if (f->granite) FV_TRY(parse_granite(obj, where, &t));
 

@@ -6,6 +6,7 @@
  *
  * Letters: N layers, H query heads, Hkv KV heads, D head dim, d model width, m FFN width. */
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "kernels/ops.h"
@@ -32,11 +33,25 @@ typedef struct fv_rope_config {
     /* Ministral 3: the query of position p is multiplied by 1 + query_beta ln(1 + floor(p /
      * query_span)); query_beta 0: by 1. */
     double query_beta, query_span;
-    /* M-RoPE: how many of the D/2 frequencies each coordinate of a position rotates, contiguous or
+    /* Only the first `rotary` dimensions of a head are rotated (0: all). Heads are stored with the
+     * pairs of rotated dimensions i and i + D/2, so that the others are pairs of frequency 0. */
+    int32_t rotary;
+    /* M-RoPE: how many of the frequencies each coordinate of a position rotates, contiguous or
      * interleaved. All 0: positions have one coordinate. */
     int32_t section[3];
     bool interleaved;
 } fv_rope_config;
+
+/* Recurrent layers (Gated DeltaNet, arXiv 2412.06464): they keep a state of fixed size in place of
+ * keys and values (kernels/recurrent.h). A model that has them repeats a pattern of `n` recurrent
+ * layers and one with attention. A LAYER of the network, of stores, plans and policies is one such
+ * pattern: it has the keys and values of its attention, and the states of the layers before. */
+typedef struct fv_recurrent_config {
+    int32_t n;              /* recurrent layers ahead of each layer's attention; 0: none */
+    int32_t n_key, n_value; /* heads of queries and keys; of values */
+    int32_t d_key, d_value; /* numbers of a head */
+    int32_t taps;           /* of the convolution: a token and those before it */
+} fv_recurrent_config;
 
 typedef struct fv_text_config {
     char family[24]; /* "llama", "mistral", "qwen2" ... (model/families/text_config.c) */
@@ -73,8 +88,30 @@ typedef struct fv_text_config {
     int32_t n_expert, n_active, d_expert;
     bool sparse[FV_MAX_LAYERS];
     bool experts_transposed; /* files have the experts' matrices as [in, out] */
-    int32_t bos;             /* -1: none */
+    fv_recurrent_config recurrent;
+    bool
+        gated_attention; /* attention's output is multiplied by the sigmoid of a gate; q has both */
+    int32_t bos;         /* -1: none */
 } fv_text_config;
+
+/* Number of columns of the recurrent layers' queries, keys and values together. */
+static inline int32_t fv_recurrent_width(const fv_recurrent_config *r) {
+    return 2 * r->n_key * r->d_key + r->n_value * r->d_value;
+}
+
+/* Numbers of a recurrent layer's state: of the convolution, and of the delta rule. */
+static inline size_t fv_recurrent_conv_state(const fv_recurrent_config *r) {
+    return r->n ? (size_t)(r->taps - 1) * (size_t)fv_recurrent_width(r) : 0;
+}
+
+static inline size_t fv_recurrent_rule_state(const fv_recurrent_config *r) {
+    return (size_t)r->n_value * (size_t)r->d_key * (size_t)r->d_value;
+}
+
+/* Bytes of a sequence's states in one layer of the network. */
+static inline size_t fv_recurrent_state_bytes(const fv_recurrent_config *r) {
+    return (size_t)r->n * (fv_recurrent_conv_state(r) + fv_recurrent_rule_state(r)) * sizeof(float);
+}
 
 /* Index of a layer's RoPE: 0 `rope`, 1 `rope_slides`. */
 static inline int32_t fv_text_rope(const fv_text_config *c, int32_t layer) {

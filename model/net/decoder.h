@@ -15,6 +15,14 @@
  *   in a sparse layer the last term is that of a mixture of experts (experts.h)
  *   with post_norms, both terms added to x are normed: RMSNorm(attention(q) Wo^T), ...
  *
+ * In a model with recurrent layers (config.h) a layer begins with them; attention's output may be
+ * multiplied by the sigmoid of a gate, which the queries' projection computes too:
+ *
+ *   x = x + (silu(z) * RMSNorm(delta_rule(h))) Wout^T;   x = x + FFN(x)      as many times as there are
+ *
+ * Their states are in the sequences' stores (fv_kv_state): each row that runs through a layer changes
+ * them once, and what a store drops later stays in them.
+ *
  * A layer whose store borrows keys (fv_kv_borrow) is lazy for that sequence: rows of a segment that
  * borrows use the queries and keys that the same rows had in the source layer, and compute values
  * only. A pass may carry sequences of different source layers.

@@ -63,12 +63,13 @@ static uint8_t axis_of(const fv_rope_config *cfg, int32_t i) {
 
 void fv_rope_init(fv_rope *r, const fv_rope_config *cfg, int32_t d_head) {
     assert(d_head % 2 == 0 && d_head / 2 <= FV_ROPE_MAX_HALF);
-    r->half = d_head / 2;
-    for (int32_t i = 0; i < r->half; i++) {
-        float f = 1.0f / powf((float)cfg->theta, (float)(2 * i) / (float)d_head);
+    int32_t rotary = cfg->rotary ? cfg->rotary : d_head;
+    *r = (fv_rope){.half = d_head / 2};
+    for (int32_t i = 0; i < rotary / 2; i++) {
+        float f = 1.0f / powf((float)cfg->theta, (float)(2 * i) / (float)rotary);
         if (cfg->type == FV_ROPE_LINEAR) f /= (float)cfg->factor;
         if (cfg->type == FV_ROPE_LLAMA3) f = llama3_scale(cfg, f);
-        if (cfg->type == FV_ROPE_YARN) f = yarn_scaled(cfg, d_head, i, f);
+        if (cfg->type == FV_ROPE_YARN) f = yarn_scaled(cfg, rotary, i, f);
         r->freq[i] = f;
         r->axis[i] = axis_of(cfg, i);
     }

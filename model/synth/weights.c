@@ -81,7 +81,8 @@ static void spread_of(const fv_tensor_spec *e, float *mean, float *std) {
     switch (e->role) {
     case FV_ROLE_EXPERTS:
     case FV_ROLE_EXPERTS_TRANSPOSED:
-    case FV_ROLE_LINEAR: *std = linear; break;
+    case FV_ROLE_LINEAR:
+    case FV_ROLE_EXACT: *std = linear; break;
     case FV_ROLE_QUERY: *std = 4 * linear; break; /* scores that single out rows, as trained */
     case FV_ROLE_ROUTER:                          /* clear choices of experts */
     case FV_ROLE_HEAD: *std = 2 * linear; break;  /* logits with a spread of 2: a clear first */

@@ -11,6 +11,8 @@ typedef struct fv_flops_net {
     int32_t d_model, d_ffn, n_head, vocab; /* the FFN is gated: three matrices */
     const int64_t *ffn_of; /* [n_layer] its width for a token, with a mixture of experts that of the
                             * active ones together; NULL: d_ffn */
+    bool gated;            /* the projection of queries also makes a gate for attention's output */
+    double recurrent;      /* multiply-adds of a token in the recurrent layers of one layer */
 } fv_flops_net;
 
 typedef enum fv_flops_rule {

@@ -496,7 +496,19 @@ static fv_status send_packed(fv_export *s, int32_t layer, const fv_kv_packed *p)
     return fv_packet_write(&s->writer, section, &importance, 1);
 }
 
+/* Sends the state of a layer's recurrent layers, if the model has any. */
+static fv_status send_state(fv_export *s, int32_t layer) {
+    size_t bytes = s->shape->state_bytes;
+    fv_piece piece = {fv_kv_state(s->req.kv, layer), bytes};
+    if (bytes == 0) return FV_OK;
+    fv_section section = rows_section(FV_SECTION_STATE, layer, FV_SEG_VISUAL, 0, 0);
+    section.dtype = FV_WIRE_F32;
+    section.dims[0] = (uint32_t)(bytes / sizeof(float));
+    return write_stored(s, section, &piece, 1);
+}
+
 static fv_status send_layer(fv_export *s, int32_t layer) {
+    FV_TRY(send_state(s, layer));
     FV_TRY(send_lead(s, layer));
     FV_TRY(send_rank(s, layer));
     FV_TRY(send_mask(s, layer));

@@ -114,6 +114,11 @@ static fv_status make_plan(fv_prefill_job *j) {
     shape.n_encoded = j->n_encoded;
     shape.n_answer = j->n_replay;
     FV_TRY(fv_plan_make(&j->policy, &shape, &j->plan));
+    if (j->first_packed && shape.state_bytes && fv_plan_sees_less(&j->plan))
+        return FV_FAIL(
+            FV_EUNSUPPORTED,
+            "the first token cannot be computed from the KV that is held: this model has "
+            "recurrent layers, in whose state the prompt's last token is already");
     j->plan.pack.first_packed |= j->first_packed && fv_plan_packs_any(&j->plan);
     return FV_OK;
 }

@@ -31,8 +31,10 @@ static bool plan_is_raw(const fv_plan *plan) {
 bool fv_prefill_job_shares(const fv_prefill_job *j) {
     const fv_prefill_request *r = &j->prefill;
     bool observed = r->attention || r->visual_mass || r->ablation || r->head_max || r->row_logits;
-    return j->prefixes && j->kv && !observed && !j->want_scores && !j->want_features &&
-           j->encoded.n_added == 0 && plan_is_raw(&j->plan);
+    /* A kept prompt has the KV of its tokens, and not the recurrent layers' state after them. */
+    bool recurrent = config_of(j)->text.recurrent.n > 0;
+    return j->prefixes && j->kv && !recurrent && !observed && !j->want_scores &&
+           !j->want_features && j->encoded.n_added == 0 && plan_is_raw(&j->plan);
 }
 
 /* ---- digests of images ----------------------------------------------------------------------- */

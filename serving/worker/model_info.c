@@ -144,6 +144,7 @@ static fv_status describe_model(const fv_engine *e, const fv_model_info_options 
     m->n_head = (uint32_t)cfg->text.n_head;
     m->n_kv = (uint32_t)cfg->text.n_kv;
     m->d_head = (uint32_t)cfg->text.d_head;
+    m->bytes_state = fv_recurrent_state_bytes(&cfg->text.recurrent) * m->n_layer;
     m->n_vocab = (uint32_t)e->n_vocab;
     FV_TRY(copy(a, weights_dtype(e), &m->dtype));
     FV_TRY(copy(a, fv_dtype_name(opt->kv_dtype), &m->kv_dtype));

@@ -181,6 +181,28 @@ def add_text_keys(rng, card, text):
                  "mlp_only_layers": rng.choice([[], [], [1]])}
 
 
+def recurrent_keys(rng, card, text):
+    """What Qwen3.5 has of its own: recurrent layers ahead of each that has attention, and partial RoPE."""
+    _, _, dim = card["heads"]
+    keys, run = rng.randrange(1, 4), rng.randrange(1, 4)
+    text["num_hidden_layers"] = card["layers"] * (run + 1)
+    if rng.random() < 0.5:
+        text["full_attention_interval"] = run + 1
+    else:
+        text["layer_types"] = (["linear_attention"] * run + ["full_attention"]) * card["layers"]
+    text |= {"linear_num_key_heads": keys, "linear_num_value_heads": keys * rng.randrange(1, 4),
+             "linear_key_head_dim": rng.choice([16, 32, 48]), "linear_value_head_dim": rng.choice([16, 32, 64, 80]),
+             "linear_conv_kernel_dim": rng.randrange(2, 6), "attn_output_gate": True,
+             "attention_bias": card["bias"]}
+    partial = [p for p in (1.0, 0.5, 0.25) if dim * p >= 6 and dim * p % 2 == 0]
+    (text["rope_parameters"] if card["key_form"] == "v5" else text)["partial_rotary_factor"] = rng.choice(partial)
+
+
+def rotated(text):
+    """How many dimensions of a head RoPE rotates."""
+    return int(text["head_dim"] * text.get("rope_parameters", text).get("partial_rotary_factor", 1.0))
+
+
 def text_config(rng, card, vocab, image_token_last):
     heads, kv, dim = card["heads"]
     family = card["family"]
@@ -209,6 +231,8 @@ def text_config(rng, card, vocab, image_token_last):
     add_text_keys(rng, card, text)
     if family == "gemma3_text":
         gemma_keys(rng, card, text)
+    if family == "qwen3_5_text":
+        recurrent_keys(rng, card, text)
     if image_token_last:
         text["pad_token_id"] = 0
     return text

@@ -140,7 +140,7 @@ class Reference:
         self.model.eval()
         if getattr(self.model.config.get_text_config(), "num_experts", 0):
             self.model.set_experts_implementation("eager")  # others want widths of whole vectors
-        self.any_size = self.model.config.model_type == "mistral3"
+        self.any_size = has_vision and self.model.config.vision_config.model_type == "pixtral"
         self.qwen_vl = hasattr(self.model.model, "visual")
         self.has_vision = has_vision
         if has_vision:
@@ -149,11 +149,13 @@ class Reference:
             self.processor = AutoProcessor.from_pretrained(directory)
             self.processor.image_processor = AutoImageProcessor.from_pretrained(directory,
                                                                                 backend="pil")
+            if self.model.config.model_type == "qwen3_5":  # for which it takes the published pre-tokenizer
+                self.processor.tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(directory)
             self.tokenizer = self.processor.tokenizer
         else:
             # The class that takes tokenizer.json as it is: AutoTokenizer goes by the model's
             # family, and would read a synthetic Qwen2's as byte-level.
-            self.tokenizer = PreTrainedTokenizerFast.from_pretrained(directory)
+            self.tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(directory)
         self.n_vocab = vocabulary(self.tokenizer)
 
     def render(self, case):
@@ -183,7 +185,7 @@ class Reference:
             return out
         of = self.processor.video_processor
         pictures = [Image.fromarray(f) for f in frames]
-        if self.model.config.model_type.startswith("qwen3_vl"):  # whose limits are of all frames together
+        if self.model.config.model_type.startswith(("qwen3_vl", "qwen3_5")):  # whose limits are of all frames together
             _, rows, cols = out["video_grid_thw"][0].tolist()
             pictures = [f.resize((cols * of.patch_size, rows * of.patch_size), Image.Resampling.BICUBIC) for f in pictures]
             how = {"do_resize": False}

@@ -275,6 +275,8 @@ static bool same_map(const fv_rope_map *a, const fv_rope_map *b) {
 bool same_store(fv_kv *a, fv_kv *b) {
     const fv_kv_shape *s = fv_kv_get_shape(a);
     if (!same_map(fv_kv_rope_map(a), fv_kv_rope_map(b))) return false;
+    for (int32_t l = 0; l < s->n_layer && s->state_bytes; l++)
+        if (memcmp(fv_kv_state(a, l), fv_kv_state(b, l), s->state_bytes) != 0) return false;
     for (int32_t l = 0; l < s->n_layer; l++)
         if (!same_packed(fv_kv_packed_of(a, l, FV_SEG_VISUAL),
                          fv_kv_packed_of(b, l, FV_SEG_VISUAL)) ||

@@ -253,8 +253,8 @@ static void expect_one_size(void) {
 }
 
 Test(families, a_video_has_the_same_bits_in_chunks_among_others_and_after_a_replay) {
-    static const char *const families[] = {"qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe",
-                                           "video_llava"};
+    static const char *const families[] = {"qwen2_vl",     "qwen2_5_vl", "qwen3_vl",
+                                           "qwen3_vl_moe", "qwen3_5",    "video_llava"};
     as_video = true;
     expect_one_size();
     for (int i = 0; i < N_IMAGE; i++) image[i].w = image[i].h = 28;
