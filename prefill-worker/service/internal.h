@@ -205,7 +205,7 @@ void fv_tokenize_on_end(fv_rpc_call *c, const fv_rpc_end *end);
  * stays. */
 fv_status fv_task_prepare(fv_task *t);
 fv_status fv_task_prepare_rest(fv_task *t);
-fv_status fv_task_ask(fv_task *t);
+fv_status fv_task_ask_for_memory(fv_task *t);
 void fv_task_release(fv_task *t, bool keep);
 void fv_task_fini(fv_task *t); /* frees the rest, which the report needs */
 

@@ -147,7 +147,7 @@ static void advance_opening(fv_task *t) {
 static void advance_hashing(fv_task *t) {
     fv_status st = fv_task_images_hashed(t);
     t->state = FV_TASK_OPENING;
-    if (st == FV_OK) st = fv_task_ask(t);
+    if (st == FV_OK) st = fv_task_ask_for_memory(t);
     fv_task_prepared(t, st);
 }
 

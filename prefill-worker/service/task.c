@@ -161,7 +161,7 @@ static fv_status ask_for_room(fv_task *t) {
     return fv_fail_origin(fv_export_begin(t->transport, &req, &t->ship), FV_ORIGIN_HANDOFF);
 }
 
-fv_status fv_task_ask(fv_task *t) {
+fv_status fv_task_ask_for_memory(fv_task *t) {
     FV_TRY(fv_task_name_prompt(t));
     return t->state == FV_TASK_READING ? FV_OK : ask_for_room(t);
 }
@@ -175,7 +175,7 @@ fv_status fv_task_prepare_rest(fv_task *t) {
     FV_TRY(fv_fail_caller(fv_prefill_job_begin(j)));
     if (j->finish != FV_FINISH_NOT) return FV_OK;
     FV_TRY(check_room(t));
-    return fv_task_ask(t);
+    return fv_task_ask_for_memory(t);
 }
 
 fv_status fv_task_prepare(fv_task *t) {
