@@ -6,13 +6,27 @@
 get_tools() {
     local venv=build/$1-venv pins=$2
     if cmp -s "$pins" "$venv/installed.txt"; then return; fi
-    mkdir -p build
+    mkdir -p "$(dirname "$venv")"
     if { [ -x "$venv/bin/python" ] || /usr/bin/python3 -m venv "$venv"; } &&
         "$venv/bin/python" -m pip install --quiet -r "$pins" >"$venv.log" 2>&1; then
         cp "$pins" "$venv/installed.txt"
     else
         say "cannot install what $pins names into $venv"
     fi
+}
+
+# The programs of others that ask the gateway, each with its own versions of everything. Those that bring PyTorch are
+# installed where FOVEA_TEST_LARGE is 1.
+get_clients() {
+    local pins name
+    for pins in tests/long/clients/*.txt; do
+        name=$(basename "$pins" .txt)
+        if grep -q '^# large' "$pins" && [ "${FOVEA_TEST_LARGE:-0}" != 1 ]; then
+            say "$name is not installed: $(sed -n 's/^# large: //p' "$pins"), with FOVEA_TEST_LARGE=1"
+        else
+            get_tools "clients/$name" "$pins"
+        fi
+    done
 }
 
 # Packages that are unpacked into build/NAME and not installed, for each would start a server: get_unpacked NAME PROGRAM

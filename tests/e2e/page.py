@@ -1,4 +1,4 @@
-"""The gateway's page in headless Chromium, over WebDriver (https://www.w3.org/TR/webdriver2/).
+"""The gateway's page in headless Chromium.
 
 usage: page.py HOST:PORT PICTURE [SCREENSHOT_FOLDER]; with a folder all cases, else the first; 77 without chromedriver
 """
@@ -8,88 +8,20 @@ import os
 import shutil
 import subprocess
 import sys
-import time
-import urllib.request
 
-WAIT_S = 120
-ENTER, ESCAPE = "\ue007", "\ue00c"
-ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+from browser import ENTER, ESCAPE, WAIT_S, Browser  # exits with 77 without chromedriver
+
 address, picture_path, *folder = sys.argv[1:]
-if not shutil.which("chromedriver") or not shutil.which("chromium"):
-    print("skip: no chromedriver or no chromium (Debian: chromium-driver)")
-    sys.exit(77)
-os.environ["HOME"] = os.environ.get("TMPDIR", "/tmp")
 
 
-class Browser:
-    def __init__(self):
-        self.driver = subprocess.Popen(["chromedriver", "--port=0"], stdout=subprocess.PIPE, text=True)
-        line = next(l for l in self.driver.stdout if "successfully on port" in l)
-        self.at = f"http://127.0.0.1:{line.split('port')[-1].strip(' .' + chr(10))}/session"
-        self.session = ""
-        options = {"args": ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars", "--window-size=1280,900"]}
-        asked = {"goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL"}}
-        self.session = "/" + self.call("", {"capabilities": {"alwaysMatch": asked}})["sessionId"]
+def open_page():
+    b.open(f"http://{address}/")
+    b.wait("the page is ready", "document.documentElement.dataset.ready === 'yes'")
 
-    def call(self, path, body=None, method=None):
-        data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(self.at + self.session + path, data, {"Content-Type": "application/json"}, method=method)
-        try:
-            return json.load(urllib.request.urlopen(request, timeout=WAIT_S))["value"]
-        except urllib.error.HTTPError as e:
-            raise AssertionError(f"{path}: {e.read().decode()[:600]}") from None
 
-    def run(self, script, *arguments):
-        return self.call("/execute/sync", {"script": script, "args": arguments})
-
-    def find(self, selector):
-        return self.call("/element", {"using": "css selector", "value": selector})[ELEMENT]
-
-    def click(self, selector):
-        self.run("document.querySelector(arguments[0])?.scrollIntoView({block: 'center'})", selector)  # not behind the form
-        self.call(f"/element/{self.find(selector)}/click", {})
-
-    def type(self, selector, text):
-        self.call(f"/element/{self.find(selector)}/value", {"text": text})
-
-    def fill(self, selector, text):
-        self.call(f"/element/{self.find(selector)}/clear", {})
-        self.type(selector, text)
-
-    def text(self, selector):
-        return self.run("return document.querySelector(arguments[0])?.innerText ?? ''", selector)
-
-    def wait(self, what, script):
-        end = time.monotonic() + WAIT_S
-        while not self.run("return " + script):
-            assert time.monotonic() < end, (f"not within {WAIT_S} s: {what}", self.text("body"))
-            time.sleep(0.05)
-
-    def open(self):
-        self.call("/url", {"url": f"http://{address}/"})
-        self.wait("the page is ready", "document.documentElement.dataset.ready === 'yes'")
-
-    def media(self, name, value):
-        """Emulates a media feature, such as prefers-color-scheme."""
-        self.call("/goog/cdp/execute", {"cmd": "Emulation.setEmulatedMedia", "params": {"features": [{"name": name, "value": value}]}})
-
-    def size(self, width, height):
-        self.call("/goog/cdp/execute", {"cmd": "Emulation.setDeviceMetricsOverride",
-                                        "params": {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}})
-
-    def screenshot(self, name):
-        shot = self.call("/goog/cdp/execute", {"cmd": "Page.captureScreenshot", "params": {"captureBeyondViewport": True}})
-        with open(f"{folder[0]}/{name}.png", "wb") as f:
-            f.write(base64.b64decode(shot["data"]))
-
-    def complaints(self):
-        return [e["message"] for e in self.call("/se/log", {"type": "browser"}) if e["level"] == "SEVERE"]
-
-    def close(self):
-        if self.session:
-            self.call("", method="DELETE")
-        self.driver.terminate()
-        self.driver.wait(WAIT_S)
+def screenshot(name):
+    b.screenshot(f"{folder[0]}/{name}.png")
 
 
 def policies(*texts):
@@ -134,7 +66,7 @@ def drop(path):
 
 
 def two_policies_side_by_side():
-    b.open()
+    open_page()
     drop(picture_path)
     b.fill("#tokens", "12")
     policies("exact", "prune=vtw,layer=6")
@@ -184,7 +116,7 @@ def a_chat_goes_on_under_each_policy():
     b.click(".turn:last-child .again")
     answered()
     assert turns() == said, "the same question has the same answer at temperature 0"
-    b.screenshot("chat")
+    screenshot("chat")
     b.click("#new")
     assert not turns() and b.run("return document.activeElement.id") == "text"
     b.run("window.fetch = window.plain")
@@ -243,7 +175,7 @@ def a_policy_is_built_from_the_table():
     b.run("""const s = document.querySelector('#stages [aria-label=lazy]'); s.selectedIndex = 1; s.dispatchEvent(new Event('change'))""")
     assert "exclude each other" in b.text("#conflicts") and b.run("return document.getElementById('use').disabled")
     b.size(1280, 900)
-    b.screenshot("builder")
+    screenshot("builder")
     for stage in "lazy", "pack":
         b.run("const s = document.querySelector(`#stages [aria-label=${arguments[0]}]`); s.value = ''; s.dispatchEvent(new Event('change'))", stage)
     b.fill("#stages fieldset label input[type=number]", "0.5")
@@ -268,7 +200,7 @@ def several_images_go_together():
     assert "288 of 288" in b.text("article figcaption"), b.text("article figcaption")
     b.run("const s = document.querySelector('article input[type=range]'); s.value = '11'; s.dispatchEvent(new Event('input'))")
     assert "0 of 288" in b.text("article figcaption"), b.text("article figcaption")
-    b.screenshot("images")
+    screenshot("images")
     shutil.copyfile(picture_path, f"{folder[0]}/dropped.png")
     the_calls_elsewhere_work(2)
 
@@ -285,7 +217,7 @@ def mistakes_are_shown_as_text():
 
 
 def it_works_by_keyboard():
-    b.open()
+    open_page()
     b.click("#example")
     b.wait("the image", "document.querySelectorAll('#pictures img').length === 1")
     b.fill("#tokens", "2")
@@ -314,7 +246,7 @@ def it_fits_narrow_and_wide_dark_and_light():
             b.media("prefers-color-scheme", scheme)
             over = b.run("return document.documentElement.scrollWidth - document.documentElement.clientWidth")
             assert over <= 0, f"{width}: {over} pixels too wide"
-            b.screenshot(f"{width}-{scheme}")
+            screenshot(f"{width}-{scheme}")
     colors = []
     for scheme in "light", "dark":
         b.media("prefers-color-scheme", scheme)
