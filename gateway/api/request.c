@@ -288,6 +288,12 @@ static const field fields[] = {
     {READ("chat_template_kwargs", CHATS, fv_api_template_variables)},
     {READ("reasoning_effort", CHATS, fv_api_reasoning_effort)},
     {READ("mm_processor_kwargs", CHATS, fv_api_processor)},
+    {READ("response_format", ANY, fv_api_response_format)},
+    {READ("structured_outputs", ANY, fv_api_structured_outputs)},
+    {READ("guided_json", ANY, fv_api_guided_json)},
+    {READ("guided_regex", ANY, fv_api_guided_regex)},
+    {READ("guided_choice", ANY, fv_api_guided_choice)},
+    {READ("guided_grammar", ANY, fv_api_guided_grammar)},
     {INTEGER("best_of", ANY, best_of, 0, INT32_MAX)},
     {READ("user", ALL, fv_api_skip)},
 };
@@ -437,6 +443,7 @@ fv_status fv_api_body_begin(fv_api_reader *r) {
 fv_status fv_api_body_end(fv_api_reader *r) {
     FV_TRY(check_fields(r));
     FV_TRY(fv_api_template_end(r));
+    FV_TRY(fv_api_form_end(r));
     return finish_policy(r);
 }
 
