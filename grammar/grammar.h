@@ -54,6 +54,8 @@ typedef struct fv_grammar fv_grammar; /* opaque; counted references; any thread 
  * allows no text, or costs too much; the sentence names the place. Gives *out (fv_grammar_unref it). */
 fv_status fv_grammar_compile(const fv_grammar_spec *spec, const fv_grammar_limits *limits,
                              fv_grammar **out);
+/* The same with the default limits, shared with all others in this process that have asked for this spec. */
+fv_status fv_grammar_get(const fv_grammar_spec *spec, fv_grammar **out);
 fv_grammar *fv_grammar_ref(fv_grammar *g);
 void fv_grammar_unref(fv_grammar *g); /* NULL is fine */
 
@@ -73,12 +75,15 @@ int32_t fv_token_trie_vocab(const fv_token_trie *t);
 /* The state of one answer. One thread at a time. */
 typedef struct fv_matcher fv_matcher; /* opaque; refers to the grammar, borrows the trie */
 
-fv_status fv_matcher_open(fv_grammar *g, const fv_token_trie *trie, fv_matcher **out);
+/* strips: the decoder cuts a space off the front of an answer, so one in the first token is no part of its text. */
+fv_status fv_matcher_open(fv_grammar *g, const fv_token_trie *trie, bool strips, fv_matcher **out);
 void fv_matcher_close(fv_matcher *m); /* NULL is fine */
 
 /* Sets the state to that after the answer's tokens answer[n]. Costs the tokens after those of the last call,
  * if these are the beginning of the same answer. FV_EINVAL: a token was not legal, or the limits are exceeded. */
 fv_status fv_matcher_seek(fv_matcher *m, const int32_t *answer, int32_t n);
+
+int32_t fv_matcher_vocab(const fv_matcher *m); /* ids of its trie */
 
 /* Whether the answer may end here. */
 bool fv_matcher_may_end(const fv_matcher *m);

@@ -14,6 +14,7 @@
  *   emit.c        expressions -> states of the network; utf8.c: characters as bytes
  *   net.c         checks of the network: what can never end, left recursion, marks of recursion
  *   automaton.c   the network with stacks, as an automaton that is made while it is used
+ *   cache.c       the grammars of this process
  *   trie.c        vocabularies; matcher.c: answers and masks */
 #include <jansson.h>
 #include <pthread.h>

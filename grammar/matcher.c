@@ -27,7 +27,7 @@ struct fv_matcher {
     const fv_token_trie *trie;
     uint64_t generation;
     int32_t state;
-    bool may_end;
+    bool may_end, strips;
     int32_t *seen; /* [n] */
     size_t n, cap;
     uint64_t *bits;
@@ -80,13 +80,14 @@ static fv_status cache_of(fv_grammar *g, const fv_token_trie *trie, struct fv_ma
     return FV_OK;
 }
 
-/* Sets the bits of all tokens whose bytes lead from `state` to another state. */
-static fv_status walk(fv_automaton *a, const fv_token_trie *t, int32_t state, uint64_t *bits,
-                      int32_t *n_legal) {
+/* Sets the bits of all tokens of nodes [first, end) whose bytes, but for the first `skip`, lead from `state` to another
+ * state. */
+static fv_status walk(fv_automaton *a, const fv_token_trie *t, size_t first, size_t end,
+                      int32_t skip, int32_t state, uint64_t *bits, int32_t *n_legal) {
     int32_t path[FV_TRIE_DEPTH_MAX + 1], n = 0;
     fv_auto_table table = fv_automaton_table(a);
-    path[0] = state;
-    for (size_t i = 0; i < t->n_node;) {
+    path[0] = path[skip] = state;
+    for (size_t i = first; i < end;) {
         const fv_trie_node *x = &t->node[i];
         const int32_t from = path[x->depth];
         int32_t to = table.next[(size_t)from * (size_t)table.n_class + table.class_of[x->byte]];
@@ -123,7 +124,8 @@ static fv_status mask_of(struct fv_mask_cache *m, fv_automaton *a, int32_t state
     m->owner[at] = 0;
     memset(m->bits + at * m->n_word, 0, m->n_word * sizeof *m->bits);
     fv_automaton_refuel(a);
-    FV_TRY(walk(a, m->trie, state, m->bits + at * m->n_word, &m->n_legal[at]));
+    FV_TRY(
+        walk(a, m->trie, 0, m->trie->n_node, 0, state, m->bits + at * m->n_word, &m->n_legal[at]));
     m->owner[at] = state;
     m->slot[state] = (int32_t)at + 1;
     m->hand = (at + 1) % m->n_slot;
@@ -133,7 +135,7 @@ static fv_status mask_of(struct fv_mask_cache *m, fv_automaton *a, int32_t state
 
 /* ---- an answer ------------------------------------------------------------------------------ */
 
-fv_status fv_matcher_open(fv_grammar *g, const fv_token_trie *trie, fv_matcher **out) {
+fv_status fv_matcher_open(fv_grammar *g, const fv_token_trie *trie, bool strips, fv_matcher **out) {
     fv_matcher *m = calloc(1, sizeof *m);
     uint64_t *bits = malloc((((size_t)trie->n_vocab + 63) / 64 + 1) * sizeof *bits);
     if (!m || !bits) {
@@ -144,6 +146,7 @@ fv_status fv_matcher_open(fv_grammar *g, const fv_token_trie *trie, fv_matcher *
     m->grammar = fv_grammar_ref(g);
     m->trie = trie;
     m->bits = bits;
+    m->strips = strips;
     fv_status st = fv_matcher_seek(m, NULL, 0);
     if (st == FV_OK)
         *out = m;
@@ -183,8 +186,11 @@ static fv_status push_token(fv_matcher *m, int32_t id) {
     const fv_token_trie *t = m->trie;
     int32_t to = FV_AUTO_DEAD;
     fv_automaton_refuel(m->grammar->automaton);
-    if (id >= 0 && id < t->n_vocab && t->at[id] < t->at[id + 1])
-        FV_TRY(push_bytes(m, t->bytes + t->at[id], t->at[id + 1] - t->at[id], &to));
+    if (id >= 0 && id < t->n_vocab && t->at[id] < t->at[id + 1]) {
+        const char *s = t->bytes + t->at[id];
+        const bool skip = m->strips && m->n == 0 && *s == ' ';
+        FV_TRY(push_bytes(m, s + skip, t->at[id + 1] - t->at[id] - skip, &to));
+    }
     if (to == FV_AUTO_DEAD)
         return FV_FAIL(FV_EINVAL,
                        "token %zu of the answer, %d, is not legal under the request's grammar",
@@ -213,6 +219,7 @@ fv_status fv_matcher_seek(fv_matcher *m, const int32_t *answer, int32_t n) {
     return st;
 }
 
+int32_t fv_matcher_vocab(const fv_matcher *m) { return m->trie->n_vocab; }
 bool fv_matcher_may_end(const fv_matcher *m) { return m->may_end; }
 
 /* Where the automaton has forgotten this state since the last call, the tokens are read again. */
@@ -224,6 +231,32 @@ static fv_status settle(fv_matcher *m) {
     return FV_OK;
 }
 
+static void unset(const fv_token_trie *t, size_t first, size_t end, uint64_t *bits,
+                  int32_t *n_legal) {
+    for (size_t i = first; i < end; i++)
+        for (int32_t id = t->node[i].token; id >= 0; id = t->same[id]) {
+            *n_legal -= bits[id / 64] >> id % 64 & 1;
+            bits[id / 64] &= ~(UINT64_C(1) << id % 64);
+        }
+}
+
+/* The first token's mask where the decoder strips a space: tokens that begin with one are judged by the rest. */
+static fv_status strip_first(fv_matcher *m, int32_t *n_legal) {
+    const fv_token_trie *t = m->trie;
+    size_t first = 0;
+    int32_t n;
+    while (first < t->n_node && t->node[first].byte != ' ') first = t->node[first].skip;
+    if (first == t->n_node) return FV_OK;
+    const size_t end = t->node[first].skip;
+    unset(t, first, end, m->bits, n_legal);
+    fv_automaton_refuel(m->grammar->automaton);
+    FV_TRY(walk(m->grammar->automaton, t, first + 1, end, 1, m->state, m->bits, &n));
+    for (int32_t id = t->node[first].token; id >= 0; id = t->same[id], n++)
+        m->bits[id / 64] |= UINT64_C(1) << id % 64;
+    *n_legal += n;
+    return FV_OK;
+}
+
 static fv_status mask(fv_matcher *m, int32_t *n_legal) {
     struct fv_mask_cache *cache;
     size_t slot;
@@ -232,7 +265,7 @@ static fv_status mask(fv_matcher *m, int32_t *n_legal) {
     FV_TRY(mask_of(cache, m->grammar->automaton, m->state, &slot));
     memcpy(m->bits, cache->bits + slot * cache->n_word, cache->n_word * sizeof *m->bits);
     *n_legal = cache->n_legal[slot];
-    return FV_OK;
+    return m->strips && m->n == 0 ? strip_first(m, n_legal) : FV_OK;
 }
 
 fv_status fv_matcher_mask(fv_matcher *m, const uint64_t **bits, int32_t *n_legal) {

@@ -65,7 +65,8 @@ static fv_status read_request(fv_task *t) {
                                   .pool = l->pool,
                                   .prefixes = r->cache_off ? NULL : l->prefixes,
                                   .salt = r->cache_salt,
-                                  .generation = fv_engine_generation_options(e, r->ignore_eos),
+                                  .generation = fv_engine_generation_options(
+                                      e, r->ignore_eos && !fv_request_constrained(r->rules)),
                                   .until_s = chat_until(t),
                                   .want_kept = r->kept_tokens,
                                   .want_digest = r->digests};

@@ -30,7 +30,7 @@ static inline fv_status compile(fv_grammar_kind kind, const char *text, fv_gramm
 static inline int reads(fv_grammar *g, const char *answer) {
     fv_matcher *m;
     bool legal = false;
-    cr_assert_eq(fv_matcher_open(g, byte_trie(), &m), FV_OK, "%s", fv_last_error());
+    cr_assert_eq(fv_matcher_open(g, byte_trie(), false, &m), FV_OK, "%s", fv_last_error());
     cr_assert_eq(fv_matcher_push_text(m, answer, strlen(answer), &legal), FV_OK, "%s",
                  fv_last_error());
     const int result = !legal ? 0 : fv_matcher_may_end(m) ? 2 : 1;

@@ -94,7 +94,7 @@ Test(grammar, a_mask_has_the_tokens_that_may_be_next) {
     fv_grammar *g;
     fv_matcher *m;
     cr_assert_eq(compile(FV_GRAMMAR_REGEX, "ab*c|\xC3\xA9", &g), FV_OK);
-    cr_assert_eq(fv_matcher_open(g, t, &m), FV_OK);
+    cr_assert_eq(fv_matcher_open(g, t, false, &m), FV_OK);
     cr_assert_eq(mask_after(m, NULL, 0), 1 << 1 | 1 << 2 | 1 << 6, "a, ab, half a character");
     cr_assert_eq(mask_after(m, (int32_t[]){1}, 1), 1 << 3 | 1 << 4 | 1 << 5);
     cr_assert_not(fv_matcher_may_end(m));
@@ -104,6 +104,25 @@ Test(grammar, a_mask_has_the_tokens_that_may_be_next) {
     cr_assert_eq(mask_after(m, (int32_t[]){6}, 1), 1 << 7);
     cr_assert_eq(fv_matcher_seek(m, (int32_t[]){3}, 1), FV_EINVAL, "a token that is not legal");
     cr_assert_eq(fv_matcher_seek(m, (int32_t[]){0}, 1), FV_EINVAL, "a token without bytes");
+    fv_matcher_close(m);
+    fv_grammar_unref(g);
+    fv_token_trie_free(t);
+}
+
+Test(grammar, a_space_that_the_decoder_cuts_is_no_text) {
+    static const char *const word[] = {" ", "a", " a", "  a", " b", "b"};
+    const size_t bytes[] = {1, 1, 2, 3, 2, 1};
+    fv_token_trie *t;
+    fv_grammar *g;
+    fv_matcher *m;
+    cr_assert_eq(fv_token_trie_make(word, bytes, 6, &t), FV_OK);
+    cr_assert_eq(compile(FV_GRAMMAR_REGEX, "a b", &g), FV_OK);
+    cr_assert_eq(fv_matcher_open(g, t, true, &m), FV_OK);
+    cr_assert_eq(mask_after(m, NULL, 0), 1 << 0 | 1 << 1 | 1 << 2);
+    cr_assert_eq(mask_after(m, (int32_t[]){0}, 1), 1 << 1);
+    cr_assert_eq(mask_after(m, (int32_t[]){2}, 1), 1 << 0 | 1 << 4);
+    cr_assert_eq(mask_after(m, (int32_t[]){2, 4}, 2), 0);
+    cr_assert(fv_matcher_may_end(m));
     fv_matcher_close(m);
     fv_grammar_unref(g);
     fv_token_trie_free(t);
@@ -127,8 +146,8 @@ Test(grammar, masks_are_what_the_bytes_say) {
     for (int i = 0; i < N; i++) bytes[i] = strlen(word[i]);
     cr_assert_eq(fv_token_trie_make(word, bytes, N, &t), FV_OK);
     cr_assert_eq(compile(FV_GRAMMAR_JSON_SCHEMA, schema, &g), FV_OK);
-    cr_assert_eq(fv_matcher_open(g, t, &m), FV_OK);
-    cr_assert_eq(fv_matcher_open(g, t, &one), FV_OK);
+    cr_assert_eq(fv_matcher_open(g, t, false, &m), FV_OK);
+    cr_assert_eq(fv_matcher_open(g, t, false, &one), FV_OK);
     srand(1);
     for (int step = 0; step < 400; step++) {
         cr_assert_eq(fv_matcher_seek(m, answer, n), FV_OK);
@@ -158,7 +177,7 @@ Test(grammar, states_that_were_forgotten_are_made_again) {
     fv_matcher *m;
     int32_t answer[4000];
     cr_assert_eq(fv_grammar_compile(&spec, &limits, &g), FV_OK);
-    cr_assert_eq(fv_matcher_open(g, byte_trie(), &m), FV_OK);
+    cr_assert_eq(fv_matcher_open(g, byte_trie(), false, &m), FV_OK);
     srand(2);
     for (int i = 0; i < 4000; i++) {
         const uint64_t *bits;
@@ -191,7 +210,7 @@ static void survives(fv_grammar_kind kind, char *text) {
     const uint64_t *bits;
     int32_t n_legal;
     if (compile(kind, text, &g) == FV_OK) {
-        cr_assert_eq(fv_matcher_open(g, byte_trie(), &m), FV_OK);
+        cr_assert_eq(fv_matcher_open(g, byte_trie(), false, &m), FV_OK);
         if (fv_matcher_mask(m, &bits, &n_legal) != FV_OK) cr_assert(*fv_last_error());
         fv_matcher_close(m);
     } else {
