@@ -27,6 +27,7 @@ typedef struct answer {
     fv_plan_shape shape;
     fv_flops_net net;
     fv_flops_rule rule;
+    int64_t ffn[FV_MAX_LAYERS]; /* of net.ffn_of */
     planned exact;
     fv_table table;
     json_t *rows;
@@ -64,8 +65,10 @@ static fv_status read_net(const fv_options *o, answer *a) {
         .uncondensable = fv_layout_uncondensable(&c.layout),
         .state_bytes = (uint64_t)c.text.n_layer * fv_recurrent_state_bytes(&c.text.recurrent)};
     read_latent(o, &a->shape);
+    for (int32_t l = 0; l < c.text.n_layer; l++) a->ffn[l] = fv_text_ffn_width(&c.text, l);
     a->net = (fv_flops_net){.d_model = c.text.d_model,
                             .d_ffn = c.text.d_ffn,
+                            .ffn_of = a->ffn,
                             .n_head = c.text.n_head,
                             .vocab = c.text.vocab,
                             .gated = c.text.gated_attention,

@@ -1,7 +1,16 @@
 /* The program fovea-decode: its options, and the decode worker that it opens with them. */
+#include <string.h>
+
 #include "decode-worker/service/worker.h"
 #include "serving/worker/program.h"
 #include "telemetry/metrics.h"
+
+static fv_status read_reserve(const fv_options *o, bool *all) {
+    const char *s = fv_options_string(o, "reserve");
+    *all = strcmp(s, "full") == 0;
+    if (*all || strcmp(s, "predicted") == 0) return FV_OK;
+    return FV_FAIL(FV_EINVAL, "--reserve is '%s'; it must be predicted or full", s);
+}
 
 static fv_status open_worker(fv_worker_program *p) {
     const fv_options *o = p->o;
@@ -14,6 +23,9 @@ static fv_status open_worker(fv_worker_program *p) {
     opt.callers = fv_registration_callers(&p->place);
     opt.kv_dtype = p->engine.kv_dtype;
     opt.kv_bytes = (size_t)fv_options_int(o, "kv-bytes");
+    int64_t prefix_bytes = fv_options_int(o, "kv-prefix-bytes");
+    opt.prefix_bytes = prefix_bytes < 0 ? opt.kv_bytes : (size_t)prefix_bytes;
+    FV_TRY(read_reserve(o, &opt.reserve_all));
     opt.batch_max = (int32_t)fv_options_int(o, "batch");
     opt.queue_max = (int32_t)fv_options_int(o, "queue");
     opt.keep_s_max = 1e-3 * (double)fv_options_int(o, "keep-ms-max");

@@ -8,6 +8,7 @@
  * from. */
 #include "common/rope_map.h"
 #include "handoff/kv_packet.h"
+#include "handoff/links.h"
 
 enum { FV_WIRE_PROTOCOL = 4, FV_COMPAT_MAX = 512, FV_WIRE_POLICY_MAX = 4096 };
 
@@ -44,7 +45,12 @@ typedef struct fv_hello {
     uint64_t bytes_visual;     /* the most bytes of a store for visual KV of all layers */
     uint64_t bytes_tables;     /* the most bytes of tables of packed layers */
     const char *policy;        /* text form; "" is exact */
-    const char *owner;         /* the tenant; NULL: "". Not in the stream */
+    /* Not in the stream. */
+    const char *owner;        /* the tenant; NULL: "" */
+    const fv_wire_link *link; /* [n_link] of the prompt */
+    uint32_t n_link;
+    uint32_t tokens_most;     /* tokens that the answer may have here; 0: max_tokens */
+    uint32_t tokens_reserved; /* tokens that memory is reserved for at first; 0: all of these */
 } fv_hello;
 
 size_t fv_hello_bytes(const fv_hello *h);

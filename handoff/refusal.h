@@ -14,6 +14,7 @@
     X(NO_ROOM, "no_room", FV_EBUSY, "no memory, or no grant, is free")                             \
     X(TENANT_FULL, "tenant_full", FV_EBUSY, "the tenant holds all the memory that it may have")    \
     X(TOO_LARGE, "too_large", FV_ENOMEM, "more than the worker's total memory")                    \
+    X(PREEMPTED, "preempted", FV_EBUSY, "the answer's memory went to another answer")              \
     X(PENDING, "pending", FV_EBUSY, "the hand-off is not committed yet")                           \
     X(UNKNOWN_GRANT, "unknown_grant", FV_ENOTFOUND, "no such grant")                               \
     X(STALE_EPOCH, "stale_epoch", FV_ECANCELLED, "the grant was replaced by a later one")          \

@@ -73,8 +73,10 @@ typedef struct fv_grant_request {
     const char *request_id; /* NULL: none */
     uint32_t age_ms;        /* since the request reached its router: the oldest is served first */
     uint32_t wait_ms;       /* longest wait for memory */
-    const char *tenant;     /* the request's tenant; NULL: "" */
-    uint64_t tenant_bytes;  /* the most KV of all requests of the tenant; 0: no limit */
+    bool reserve_all, open_ended; /* as in OpenRequest (handoff.proto) */
+    uint32_t n_replay;            /* likewise */
+    const char *tenant;           /* the request's tenant; NULL: "" */
+    uint64_t tenant_bytes;        /* the most KV of all requests of the tenant; 0: no limit */
     /* The router's token, which authorizes the request for memory and for a peer link; NULL:
      * none. */
     const char *open_token, *pair_token;

@@ -21,13 +21,12 @@
  * and its block tables point to the source layer's keys, so readers of block tables need no special
  * case. A source layer and its lazy layers hold the same rows in the same order.
  *
- * FILES. pool.h has the memory of all stores, this header a store and its raw rows, packed.h its packed
- * rows; internal.h lists the sources, each of which calls only those before it.
+ * FILES. pool.h has the memory of all stores, this header a store and its raw rows, share.h rows that several stores
+ * use, packed.h packed rows; internal.h lists the sources, each of which calls only those before it.
  *
- * CACHES, which keep images, prefixes and conversations from one request to the next, belong in the
- * folder kv/cache/, a layer above this one. Each is a file. It keeps stores open under an owner of its
- * own (fv_kv_set_owner), learns from fv_kv_pool_owned how much they hold, and closes the least useful
- * ones when the pool is full. A cache includes pool.h, kv.h and packed.h; nothing here knows of caches.
+ * CACHES, which keep prefixes from one request to the next, are layers above this one: kv/cache/ for memory of its own,
+ * decode-worker/keep/ for prompts in a pool that stores share (share.h). Nothing here knows of caches: a full pool
+ * calls whoever has asked for it (fv_kv_pool_on_full).
  *
  * A store belongs to one thread at a time; a pool to the thread that computes. */
 #include "common/accum.h"

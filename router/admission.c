@@ -87,12 +87,13 @@ static bool fits(const fv_request *r, const fv_fleet *f, const fv_need *need) {
     return !(tenant && need->bytes_least > tenant) && check_fits(r, f, need) == FV_OK;
 }
 
-/* Checks the request. An answer without max_tokens may have the default, or so much less that KV for it
- * fits: KV is reserved for all tokens that an answer may have. */
+/* Checks the request. An answer without max_tokens may have the default; the decode worker gives it fewer where
+ * only those fit. In a kept conversation it may have so many that KV for all of them fits, as it is reserved. */
 static fv_status find_need(const fv_request *r, const fv_fleet *f, fv_need *need) {
     uint32_t tokens = r->relay->opt.max_tokens_default;
     FV_TRY(fv_admit(r->msg, fv_fleet_model(f), fv_fleet_keep_ms_max(f), tokens, need));
-    while (!r->msg->max_tokens && need->max_tokens > FV_REQUEST_TOKENS_LEAST && !fits(r, f, need)) {
+    while (!r->msg->max_tokens && !need->open_ended && need->max_tokens > FV_REQUEST_TOKENS_LEAST &&
+           !fits(r, f, need)) {
         tokens = need->max_tokens / 2;
         FV_TRY(fv_admit(r->msg, fv_fleet_model(f), fv_fleet_keep_ms_max(f), tokens, need));
     }

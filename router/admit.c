@@ -25,13 +25,21 @@ enum {
     LOGIT_BIAS_MAX = 300,
     ROLE_MAX = 64,
     AHEAD_MAX = 64,     /* bytes of NextImage.ahead */
+    SALT_MAX = 256,     /* bytes of cache_salt */
     TEMPLATE_ROWS = 64, /* upper bound of the tokens that a chat template adds to a turn */
     TEXT_ROWS_MAX = 1 << 24,
 };
 
-fv_status fv_admit_model(const char *name, const model_message *model) {
+bool fv_model_is_named(const model_message *model, const char *name) {
     if (!name[0] || strcmp(name, model->name) == 0 || strcmp(name, model->fingerprint) == 0)
-        return FV_OK;
+        return true;
+    for (size_t i = 0; i < model->n_aliases; i++)
+        if (strcmp(name, model->aliases[i]) == 0) return true;
+    return false;
+}
+
+fv_status fv_admit_model(const char *name, const model_message *model) {
+    if (fv_model_is_named(model, name)) return FV_OK;
     return FV_FAIL(FV_ENOTFOUND, "unknown model '%s'; this fleet serves %s (%s)", name, model->name,
                    model->fingerprint);
 }
@@ -300,6 +308,9 @@ static fv_status check_sampling(const Fovea__Inference__V1__Sampling *s, uint32_
 static fv_status check_answer(const request_message *r, const model_message *model) {
     FV_TRY(check_sampling(r->sampling, model->n_vocab));
     FV_TRY(fv_admit_rules(r, model->n_vocab));
+    if (strlen(r->cache_salt) > SALT_MAX)
+        return FV_FAIL(FV_EINVAL, "cache_salt has %zu bytes; the limit is %d",
+                       strlen(r->cache_salt), SALT_MAX);
     if (r->n_stop > STOP_MAX)
         return FV_FAIL(FV_EINVAL, "the request has %zu stop strings; the limit is %d", r->n_stop,
                        STOP_MAX);
@@ -460,6 +471,8 @@ static fv_status bound_bytes(const request_message *r, const model_message *m, c
     uint64_t prompt, answer;
     FV_TRY(count_bytes(r, m, &most, &prompt, &answer));
     need->bytes = prompt + answer;
+    need->bytes_token = most.answer ? answer / most.answer : 0;
+    if (need->open_ended) fewest.answer = least(fewest.answer, FV_REQUEST_TOKENS_LEAST);
     FV_TRY(count_bytes(r, m, &fewest, &need->bytes_prompt, &answer));
     need->bytes_least = need->bytes_prompt + answer;
     need->tokens_known = visual + (exact ? most.text : 0);
@@ -537,8 +550,10 @@ static fv_status lay_images(const request_message *r, const model_message *m, in
     return FV_OK;
 }
 
-static uint32_t default_tokens(const model_message *model, uint32_t tokens_default) {
+static uint32_t default_tokens(const request_message *r, const model_message *model,
+                               uint32_t tokens_default) {
     uint32_t n = tokens_default;
+    if (!n && r->conversation.len) n = FV_REQUEST_TOKENS_FOLLOW;
     if (!n) n = model->limits ? model->limits->max_positions : 0;
     if (!n) n = FV_REQUEST_TOKENS_LEAST;
     return n < TEXT_ROWS_MAX ? n : TEXT_ROWS_MAX;
@@ -552,9 +567,10 @@ fv_status fv_admit(const request_message *r, const model_message *model, uint32_
     FV_TRY(check_conversation(r, keep_ms_max));
     FV_TRY(read_prompt(r, model, &n_image, &text_rows));
     FV_TRY(check_text(r, model));
-    fv_need need = {.max_tokens = r->max_tokens};
+    fv_need need = {.max_tokens = r->max_tokens,
+                    .open_ended = !r->max_tokens && !r->conversation.len};
     FV_TRY(check_images(r, model, n_image, &need.pixels));
-    if (!need.max_tokens) need.max_tokens = default_tokens(model, tokens_default);
+    if (!need.max_tokens) need.max_tokens = default_tokens(r, model, tokens_default);
     if (need.max_tokens > TEXT_ROWS_MAX)
         return FV_FAIL(FV_EINVAL, "max_tokens is %" PRIu32 "; at most %d can be asked for",
                        need.max_tokens, TEXT_ROWS_MAX);

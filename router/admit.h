@@ -11,6 +11,8 @@ enum {
     FV_CONVERSATION_BYTES_MAX = 80,  /* followed by the name of that worker */
     FV_REQUEST_BYTES_MAX = 64 << 20, /* a whole GenerateRequest */
     FV_REQUEST_TOKENS_LEAST = 128,   /* of an answer without max_tokens, where more does not fit */
+    /* of an answer without max_tokens in a kept conversation, whose KV is reserved for all of them */
+    FV_REQUEST_TOKENS_FOLLOW = 1024,
 };
 
 typedef struct fv_need {
@@ -18,6 +20,8 @@ typedef struct fv_need {
     uint64_t bytes;        /* of KV, at most: prompt and answer, in addition to what is kept */
     uint64_t bytes_least;  /* and at least: text may take few tokens */
     uint64_t bytes_prompt; /* the prompt's part of bytes_least */
+    uint64_t bytes_token;  /* of a token of the answer */
+    bool open_ended;       /* the request has no max_tokens: where fewer fit, fewer do */
     uint64_t tokens_known; /* of the prompt: images, and text that came as ids */
     uint64_t tokens_text;  /* of other text, at most */
     uint64_t pixels;       /* of the images, from their headers */
@@ -26,8 +30,13 @@ typedef struct fv_need {
 /* Checks that `name` is "", or the model's name or fingerprint; else FV_ENOTFOUND. */
 fv_status fv_admit_model(const char *name, const Fovea__Inference__V1__Model *model);
 
+/* Whether a request's name stands for the model: its name, an alias, its fingerprint, or "". */
+bool fv_model_is_named(const Fovea__Inference__V1__Model *model, const char *name);
+
 /* Checks a request and computes what it needs. keep_ms_max: the longest time that a conversation is kept, 0: not
- * at all. tokens_default: max_tokens of a request that has none; 0: as many as the context holds. FV_EINVAL, FV_ENOTFOUND (another model) or FV_EUNSUPPORTED, with a sentence that names the field. */
+ * at all. tokens_default: max_tokens of a request that has none; 0: as many as the context holds, or
+ * FV_REQUEST_TOKENS_FOLLOW in a kept conversation. FV_EINVAL, FV_ENOTFOUND (another model) or FV_EUNSUPPORTED, with
+ * a sentence that names the field. */
 fv_status fv_admit(const Fovea__Inference__V1__GenerateRequest *req,
                    const Fovea__Inference__V1__Model *model, uint32_t keep_ms_max,
                    uint32_t tokens_default, fv_need *out);

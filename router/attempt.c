@@ -18,7 +18,6 @@
 #include <string.h>
 
 #include "common/clock.h"
-#include "router/balancer.h"
 #include "rpc/message.h"
 
 typedef Fovea__Handoff__V1__PrefillEvent prefill_event;
@@ -212,6 +211,7 @@ static void decode_over(fv_attempt *a, const fv_rpc_call *c, const fv_rpc_end *e
     bool refused = fv_rpc_call_metadata(c, FV_REFUSAL_KEY, &name, &n);
     fv_failure f = {.avoid_p = refused, .avoid_d = !refused};
     read_refusal(a, c, true, st, &f);
+    if (f.refusal == FV_REFUSED_PREEMPTED) f.avoid_p = false;
     fail(a, st, f);
 }
 
@@ -241,7 +241,10 @@ static fv_status on_begun(fv_attempt *a, grpc_byte_buffer *message) {
     const Fovea__Handoff__V1__Begun *b = ((const prefill_event *)m)->begun;
     a->ticket = b->ticket;
     a->n_prompt = b->n_prompt;
-    fv_reservation_resize(&a->d, b->bytes_bound);
+    a->thinks = b->thinks;
+    a->n_prompt_cached = b->n_prompt_cached;
+    a->bytes_bound = b->bytes_bound;
+    fv_reservation_resize(&a->d, b->bytes_reserved ? b->bytes_reserved : b->bytes_bound);
     /* The worker sends Begun after it has decoded the images. */
     fv_reservation_images_decoded(&a->p);
     a->events->begun(a->req);
@@ -256,7 +259,8 @@ static bool replay_was_complete(const fv_attempt *a, const first_message *first)
 static void measure_prefill(fv_attempt *a) {
     fv_registered_worker *p = a->p.worker;
     double now_s = fv_clock_s();
-    if (!a->waited_for_memory) /* a wait for memory says nothing about prefill */
+    /* A wait for memory says nothing about prefill, and kept tokens nothing about others. */
+    if (!a->waited_for_memory && a->n_prompt_cached == 0)
         fv_estimate_prefilled(&a->req->fleet->estimate, p ? &p->pace : NULL, a->p.prompt_ahead,
                               tokens_s(a, now_s - a->p.taken_s), now_s);
     fv_reservation_prompt_done(&a->p);
@@ -364,16 +368,25 @@ static const fv_rpc_events prefill_events = {.on_message = on_prefilled, .on_end
 
 /* ---- from outside ----------------------------------------------------------------------- */
 
+void fv_attempt_need(const fv_request *r, fv_constraints *c) {
+    const fv_need *need = &r->need;
+    c->bytes = need->bytes;
+    c->bytes_least = need->bytes_least;
+    c->bytes_prompt = need->bytes_prompt;
+    c->bytes_token = need->bytes_token;
+    c->tokens = need->max_tokens > r->n_token ? need->max_tokens - r->n_token : 0;
+    c->reserve_all = fv_request_reserves_all(r);
+}
+
 fv_status fv_attempt_start(fv_attempt *a, fv_registered_worker *p, fv_registered_worker *d) {
     const fv_request *r = a->req;
     fv_worker_need of_p = {.pixels = r->need.pixels, .suspect = r->n_lost > 0};
-    fv_worker_need of_d = {.bytes = r->need.bytes, .suspect = r->n_lost > 0};
+    fv_constraints at_d = {.ignore_slots = true};
+    fv_attempt_need(r, &at_d);
+    fv_worker_need of_d = {.bytes = d ? fv_balance_bytes(d, &at_d) : 0, .suspect = r->n_lost > 0};
     fv_reservation_take(&a->p, p, &of_p, fv_clock_s());
     fv_reservation_queue_prompt(&a->p, r->work.prompt);
-    bool waits =
-        d && !fv_registered_worker_has_room(d, &(fv_constraints){.bytes = r->need.bytes,
-                                                                 .bytes_least = r->need.bytes_least,
-                                                                 .ignore_slots = true});
+    bool waits = d && !fv_registered_worker_has_room(d, &at_d);
     if (d) fv_reservation_take(&a->d, d, &of_d, fv_clock_s());
     if (waits) fv_reservation_mark_waiting(&a->d);
     a->waited_for_memory = waits;
@@ -383,6 +396,7 @@ fv_status fv_attempt_start(fv_attempt *a, fv_registered_worker *p, fv_registered
 
 fv_status fv_attempt_continue(fv_attempt *a, fv_registered_worker *d) {
     fv_reservation_take(&a->d, d, &(fv_worker_need){.bytes = a->req->need.bytes}, fv_clock_s());
+    a->bytes_bound = a->req->need.bytes;
     a->first_done = a->prefill_done = true;
     return start_decode(a);
 }

@@ -7,10 +7,11 @@
  * An attempt reports until it is abandoned or has failed. Messages that its calls still bring are dropped
  * then, and when the calls have ended, too, it is freed when the event is over (fv_attempts_free_over). Loop
  * thread. */
+#include "router/balancer.h"
 #include "router/reservation.h"
 #include "router/worker_call.h"
 
-/* What an attempt reports; all are set. A callback may end or requeue the request, which abandons the
+/* The reports of an attempt; all are set. A callback may end or requeue the request, which abandons the
  * attempt. */
 typedef struct fv_attempt_events {
     /* The workers have taken the request: a decode worker has granted memory, or none is needed. */
@@ -36,6 +37,9 @@ typedef struct fv_attempt {
     fv_arena arena;                  /* owns the workers' messages that are kept */
     const fv_ticket_message *ticket; /* from Begun */
     uint32_t n_prompt;               /* tokens of the prompt, from Begun */
+    bool thinks;                     /* the answer begins inside its reasoning; likewise */
+    uint32_t n_prompt_cached;        /* of these, tokens that were kept from an earlier prompt */
+    uint64_t bytes_bound;            /* of KV, likewise */
     uint32_t n_prompt_event;         /* events of the prompt's tokens that it has brought */
     bool first_done;                 /* FirstToken has come, or is not expected */
     bool had_ended;                  /* the answer had ended before this attempt */
@@ -50,6 +54,9 @@ typedef struct fv_attempt {
 
 /* Opens an attempt without workers. FV_ENOMEM. */
 fv_status fv_attempt_open(fv_request *r, const fv_attempt_events *events, fv_attempt **out);
+
+/* Sets what a request needs at a decode worker, in the fields from `bytes` to `reserve_all`. */
+void fv_attempt_need(const fv_request *r, fv_constraints *out);
 
 /* Reserves both workers and starts with a prefill. No decode worker (NULL) for an answer of one token. */
 fv_status fv_attempt_start(fv_attempt *a, fv_registered_worker *p, fv_registered_worker *d);

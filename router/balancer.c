@@ -39,15 +39,33 @@ static bool has_slot(const fv_registered_worker *w) {
     return requests(w) - unread < slots + spare;
 }
 
+/* Tokens of the answer that the worker reserves KV for when it begins, beyond those that it has. */
+static uint32_t tokens_at_first(const fv_registered_worker *w, const fv_constraints *c) {
+    uint32_t n = w->load.tokens_expected;
+    return n == 0 || c->reserve_all || n > c->tokens ? c->tokens : n;
+}
+
+uint64_t fv_balance_bytes(const fv_registered_worker *w, const fv_constraints *c) {
+    uint64_t later = (c->tokens - tokens_at_first(w, c)) * c->bytes_token;
+    return c->bytes > later ? c->bytes - later : 0;
+}
+
+/* The same, at least. */
+static uint64_t bytes_least_at(const fv_registered_worker *w, const fv_constraints *c) {
+    uint64_t first = c->bytes_prompt + tokens_at_first(w, c) * c->bytes_token;
+    return first < c->bytes_least ? first : c->bytes_least;
+}
+
 bool fv_registered_worker_has_room(const fv_registered_worker *w,
                                    const fv_constraints *constraints) {
     if (w->out_of_memory) return false;
     if (w->role != FV_WORKER_DECODE) return has_place(w, constraints);
     if (!constraints->ignore_slots && !has_slot(w)) return false;
-    uint64_t bytes = constraints->bytes, bytes_least = constraints->bytes_least;
+    uint64_t bytes = fv_balance_bytes(w, constraints);
     uint64_t used = bytes_used(w), capacity = w->load.bytes_capacity;
     if (capacity == 0) return true; /* not reported */
-    if (bytes > capacity) bytes = bytes_least;
+    if (capacity < constraints->bytes_least) return false;
+    if (bytes > capacity) bytes = bytes_least_at(w, constraints);
     return used <= capacity && bytes <= capacity - used;
 }
 
@@ -64,7 +82,8 @@ static double prefill_s(const fv_registered_worker *w, const fv_constraints *con
 
 static fv_registered_worker *better(fv_registered_worker *a, fv_registered_worker *b,
                                     const fv_constraints *constraints) {
-    double fa = fullness(a, constraints->bytes), fb = fullness(b, constraints->bytes);
+    double fa = fullness(a, fv_balance_bytes(a, constraints));
+    double fb = fullness(b, fv_balance_bytes(b, constraints));
     double sa = prefill_s(a, constraints), sb = prefill_s(b, constraints);
     if (fa != fb) return fa < fb ? a : b;
     if (sa > 2 * sb || sb > 2 * sa) return sa < sb ? a : b;

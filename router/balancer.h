@@ -38,6 +38,10 @@ typedef struct fv_constraints {
     Fovea__Inference__V1__Role role;
     uint64_t bytes;        /* of KV at a decode worker, at most */
     uint64_t bytes_least;  /* and at least */
+    uint64_t bytes_prompt; /* the prompt's part of bytes_least */
+    uint64_t bytes_token;  /* of a token of the answer */
+    uint32_t tokens;       /* tokens that the answer may still have */
+    bool reserve_all;      /* the worker reserves KV for all of them at once */
     uint64_t pixels;       /* of images that a prefill worker would decode */
     bool suspect;          /* preferably not on a worker that has another suspect */
     bool no_other_suspect; /* never on a worker that has another suspect */
@@ -52,6 +56,9 @@ typedef struct fv_constraints {
     const fv_estimate *estimate;
     const fv_work *work;
 } fv_constraints;
+
+/* Bytes that the worker would reserve for the request at first, at most. */
+uint64_t fv_balance_bytes(const fv_registered_worker *w, const fv_constraints *constraints);
 
 /* Whether the worker has enough memory and slots for the constraints. `bytes` is a bound: if it exceeds the
  * worker's capacity, bytes_least counts. `pixels` may exceed the capacity if none wait. The worker itself

@@ -86,8 +86,6 @@ static lack choose_pair(const fv_request *r, bool wake, double now_s, fv_registe
                         fv_registered_worker **d) {
     const fv_fleet *f = r->fleet;
     fv_constraints constraints = {.role = FV_WORKER_DECODE,
-                                  .bytes = r->need.bytes,
-                                  .bytes_least = r->need.bytes_least,
                                   .pixels = r->need.pixels,
                                   .suspect = r->n_lost > 0,
                                   .no_other_suspect = r->n_lost > 1,
@@ -98,6 +96,7 @@ static lack choose_pair(const fv_request *r, bool wake, double now_s, fv_registe
                                   .estimate = &f->estimate,
                                   .work = &r->work};
     bool no_slot = false;
+    fv_attempt_need(r, &constraints);
     *d = NULL;
     if (needs_decode(r) && !(*d = choose_decode(r, constraints, &no_slot)))
         return no_slot ? LACKS_SLOT : LACKS_MEMORY;
@@ -220,8 +219,8 @@ static void try_continue(fv_request *r, double now_s) {
     fv_registered_worker *w;
     fv_status st = find_keeping_worker(r, now_s, &w);
     /* A follow-up holds memory while it waits for a slot, but not for long: the worker shares its slots. */
-    fv_constraints constraints = {
-        .bytes = r->need.bytes, .bytes_least = r->need.bytes_least, .ignore_slots = true};
+    fv_constraints constraints = {.ignore_slots = true};
+    fv_attempt_need(r, &constraints);
     if (st == FV_OK && w && fv_registered_worker_has_room(w, &constraints)) {
         if (!end_hopeless(r, fv_deadline_decode_s(&w->fleet->estimate, w, &r->work), now_s))
             fv_request_start(r, &attempt_events, NULL, w);
@@ -233,11 +232,10 @@ static void try_continue(fv_request *r, double now_s) {
 /* Requeues a request that waits for memory at a decode worker if another worker has room. */
 static void requeue_if_room_elsewhere(fv_request *r, double now_s) {
     fv_constraints constraints = {.role = FV_WORKER_DECODE,
-                                  .bytes = r->need.bytes,
-                                  .bytes_least = r->need.bytes_least,
                                   .exclude = r->attempt->d.name,
                                   .exclude_strictly = true,
                                   .now_s = now_s};
+    fv_attempt_need(r, &constraints);
     if (fv_balance(r->fleet, &constraints)) fv_request_requeue(r);
 }
 

@@ -21,6 +21,7 @@ enum {
     UNPROVEN_MAX = 64,
     UNPROVEN_S = 5,
     RETRY_MS = 500,
+    ALIASES_MAX = 15,
 };
 
 typedef Fovea__Fleet__V1__WorkerReport report_message;
@@ -147,6 +148,9 @@ static fv_status check_introduction(const fv_introduction *in) {
             FV_EINVAL,
             "worker %s reports no model, or impossible numbers of layers, heads or bytes",
             in->name);
+    if (model->n_aliases > ALIASES_MAX)
+        return FV_FAIL(FV_EINVAL, "worker %s reports %zu names of its model; the limit is %d",
+                       in->name, model->n_aliases, ALIASES_MAX);
     return FV_OK;
 }
 

@@ -1,4 +1,4 @@
-/* What happens to a request whose attempt has failed: router/failure.h says what the failure calls for.
+/* Requests whose attempt has failed are replayed or ended, as router/failure.h says for each failure.
  *
  * Waiting is limited for a tenant that has all the KV that it may have: another decode worker is tried, and
  * then the client is told. A kept conversation is not replayed: only the client has all of it, and is told.
@@ -29,6 +29,7 @@ static void remember(fv_request *r, const fv_failure *f) {
     r->exclude_d = f->avoid_d;
     snprintf(r->why, sizeof r->why, "%s", fv_last_error());
     r->n_tenant_full += f->refusal == FV_REFUSED_TENANT_FULL;
+    r->n_preempted += f->refusal == FV_REFUSED_PREEMPTED;
 }
 
 /* Raises the need of a request that is too large for the decode worker that refused it. Returns whether a larger

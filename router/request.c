@@ -156,6 +156,11 @@ fv_request *fv_request_find(const fv_relay *relay, const fv_tenant_use *tenant, 
 
 /* ---- deadlines -------------------------------------------------------------------------- */
 
+bool fv_request_reserves_all(const fv_request *r) {
+    return r->msg->ignore_eos || r->msg->conversation.len > 0 ||
+           r->n_preempted >= FV_REQUEST_PREEMPTIONS;
+}
+
 double fv_request_left_ms(const fv_request *r, double now_s) {
     double own = (double)r->relay->opt.deadline_ms - 1e3 * (now_s - r->arrived_s);
     double clients = (double)fv_rpc_call_left_ms(r->client);

@@ -46,6 +46,7 @@ typedef Fovea__Inference__V1__PromptTokens fv_prompt_message;
 enum {
     FV_REQUEST_ID_MAX = 128,
     FV_ABORT_SECRET_BYTES = 16,
+    FV_REQUEST_PREEMPTIONS = 2, /* at most, of a request */
     FV_DEADLINE_SLACK_MS = 200, /* tolerance between a worker's timer and ours */
 };
 
@@ -108,6 +109,7 @@ typedef struct fv_request {
     bool exclude_p, exclude_d;
     char why[FV_RPC_TEXT_MAX];
     int32_t n_tenant_full; /* decode workers that refused more KV to its tenant */
+    int32_t n_preempted;   /* how often a decode worker gave its KV to another answer */
 
     /* Workers that were lost while they worked on it, and the workers of the attempt that has just
      * failed, which may turn out to be lost: router/blame.c. */
@@ -156,6 +158,10 @@ bool fv_request_is_active(const fv_request *r);
 
 /* Finds an active request; NULL: this tenant has none with this id. */
 fv_request *fv_request_find(const fv_relay *relay, const fv_tenant_use *tenant, const char *id);
+
+/* Whether KV for all of its answer is to be reserved at once: it was preempted often enough, it will have all
+ * of its tokens, or it continues a kept conversation. */
+bool fv_request_reserves_all(const fv_request *r);
 
 double fv_request_left_ms(const fv_request *r, double now_s);      /* until its time is over */
 fv_status fv_request_timed_out(const fv_request *r, double now_s); /* FV_EDEADLINE, and why */

@@ -109,6 +109,8 @@ fv_status fv_worker_call_prefill(fv_worker_call *c, const fv_request *r,
     m.share = r->sharer->name;
     m.n_replay = r->n_token;
     m.replay = r->id_of;
+    m.reserve_all = fv_request_reserves_all(r);
+    m.open_ended = r->need.open_ended;
     FV_TRY(make_tokens(r, d, open, pair));
     m.open_token = open;
     m.pair_token = pair;

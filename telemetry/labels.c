@@ -36,9 +36,10 @@ const char *fv_label_value(fv_label l, int32_t i) {
     case FV_LABEL_NONE: return "";
     case FV_LABEL_VERSION: return fv_version();
     case FV_LABEL_STAGE: return fv_stage_name((fv_stage)i);
-    case FV_LABEL_REFUSAL: /* a pending hand-off is not refused */
-        return i == FV_REFUSED_NONE || i == FV_REFUSED_PENDING ? NULL
-                                                               : fv_refusal_name((fv_refusal)i);
+    case FV_LABEL_REFUSAL: /* a pending hand-off is not refused, and a preempted one has become an answer */
+        return i == FV_REFUSED_NONE || i == FV_REFUSED_PENDING || i == FV_REFUSED_PREEMPTED
+                   ? NULL
+                   : fv_refusal_name((fv_refusal)i);
     case FV_LABEL_PRESET: {
         const fv_preset_info *presets = fv_policy_presets(&n);
         return i < n ? presets[i].name : "custom";

@@ -16,7 +16,8 @@
  * A conversation is kept for its lease at most. All together may have bytes_max; when a new one
  * does not fit, those that were kept the longest ago are dropped, and their clients send the whole
  * conversation again. The same holds for one owner's conversations and the owner's limit. A conversation
- * that is larger than a limit by itself is not kept. Kept conversations are not dropped for new hand-offs.
+ * that is larger than a limit by itself is not kept. Kept conversations are not dropped for new hand-offs, but
+ * for answers that grow.
  *
  * One thread, that of the KV pool, owns a table. */
 #include "decode-worker/evict/evict.h"
@@ -73,6 +74,9 @@ void fv_conversations_end(fv_conversations *t, fv_conversation *x); /* drops one
 
 /* Drops a kept conversation now, and one in use when it is paused. An unknown id is fine. */
 void fv_conversations_forget(fv_conversations *t, const uint8_t id[16]);
+
+/* Drops the conversation of this owner (NULL: of any) that was kept the longest ago; false: there is none. */
+bool fv_conversations_give_up(fv_conversations *t, const char *owner);
 
 /* Drops all kept conversations and keeps none from now on: the worker is about to leave. */
 void fv_conversations_stop(fv_conversations *t);

@@ -22,10 +22,15 @@ static fv_text_width width_of(const fv_kv_shape *s) {
     return (fv_text_width){s->n_kv, s->d_head, s->dtype};
 }
 
+uint32_t fv_import_answer_rows(const fv_hello *h) {
+    uint32_t most = h->tokens_most ? h->tokens_most : h->max_tokens;
+    return h->tokens_reserved && h->tokens_reserved < most ? h->tokens_reserved : most;
+}
+
 /* The most tokens after the prompt, and a block more: how much of the prompt is a resumed answer, and so when
  * its next block is due, is not known yet. */
 static int32_t answer_most(const fv_hello *h, const fv_decode_plan *plan) {
-    return (int32_t)h->max_tokens + plan->text.again;
+    return (int32_t)fv_import_answer_rows(h) + plan->text.again;
 }
 
 int32_t fv_import_text_rows(const fv_kv_shape *s, const fv_decode_plan *plan, int64_t rows) {
@@ -41,7 +46,7 @@ static size_t coded_most(const fv_kv_shape *s, const fv_hello *h, const fv_decod
     fv_text_width w = width_of(s);
     fv_kv_shape one = *s;
     one.n_layer = 1;
-    int64_t n = (int64_t)h->n_text + h->max_tokens;
+    int64_t n = (int64_t)h->n_text + fv_import_answer_rows(h);
     uint64_t codes =
         fv_text_codes_most(&plan->text, (int32_t)h->n_text, answer_most(h, plan), &w, own);
     uint64_t pages = fv_kv_text_bytes(&one, fv_import_text_rows(s, plan, n), !own);
@@ -68,7 +73,7 @@ static size_t text_most(const fv_kv_shape *s, const fv_hello *h, const fv_decode
     fv_kv_shape one = *s;
     one.n_layer = 1;
     if (plan->text.bits) return coded_most(s, h, plan, own);
-    size_t most = 0, answer = (uint32_t)plan->dup_max + h->max_tokens;
+    size_t most = 0, answer = (uint32_t)plan->dup_max + fv_import_answer_rows(h);
     for (uint32_t packed = 0; packed <= (keys->rank ? h->n_text : 0); packed++) {
         size_t bytes =
             fv_kv_text_bytes(&one, (int32_t)(h->n_text - packed + answer), !own) +
@@ -106,9 +111,9 @@ uint64_t fv_import_wire_bytes(const fv_kv_shape *s, const fv_hello *h, const fv_
                               int32_t n_group) {
     uint64_t accum = plan->accum.kind ? 4 * (uint64_t)n_group : 0; /* of a row */
     uint64_t heads = (uint64_t)s->n_layer * (uint64_t)s->n_kv, twice = (uint64_t)plan->dup_max;
-    /* Per layer STAT, LEAD, RANK, MASK and ROWS, and per segment POSN, TALY and at most a DATA for each
-     * head. */
-    uint64_t sections = 5 + (uint64_t)s->n_layer * (5 + 2 * (2 + (uint64_t)s->n_kv) + PACKED_MOST);
+    /* HELO, PRMT, GRDT, KEPT, TOKN, END. Per layer STAT, LEAD, RANK, MASK and ROWS, and per segment POSN, TALY
+     * and at most a DATA for each head. */
+    uint64_t sections = 6 + (uint64_t)s->n_layer * (5 + 2 * (2 + (uint64_t)s->n_kv) + PACKED_MOST);
     uint64_t packed = (uint64_t)s->n_layer *
                       (fv_wire_packed_bytes(h->n_visual, h->n_visual) + 4 * (uint64_t)h->n_visual);
     return sections * FV_SECTION_HEADER + fv_hello_bytes(h) +
@@ -118,5 +123,5 @@ uint64_t fv_import_wire_bytes(const fv_kv_shape *s, const fv_hello *h, const fv_
            heads * (h->n_text + twice) * 2 * fv_import_row_bytes(s) + text_wire_bytes(s, h, plan) +
            h->bytes_visual + fv_kv_state_bytes(s) +
            heads * (h->n_text + h->n_visual + 2 * twice) * (4 /* position */ + accum) + packed +
-           FV_FIRST_TOKEN_BYTES + 32 + FV_IMPORT_SKIP_MAX;
+           FV_FIRST_TOKEN_BYTES + FV_WIRE_KEPT_BYTES + 32 + FV_IMPORT_SKIP_MAX;
 }

@@ -2,7 +2,8 @@
 #define FOVEA_DECODE_WORKER_RECEIVE_INTERNAL_H
 
 /* The state of a hand-off that is being received, only for receive.c (grants, the sink), bounds.c (its
- * limits), stream.c (the order of its sections), prompt.c, rows.c and packed.c (their contents). */
+ * limits), stream.c (the order of its sections), prompt.c, rows.c and packed.c (their contents), kept.c (what it leaves
+ * out). */
 #include "decode-worker/receive/receive.h"
 #include "kv/packed.h"
 #include "policy/plan/packed_shape.h"
@@ -43,7 +44,13 @@ typedef struct fv_import {
     uint8_t *seen;  /* [prompt tokens] how often a position of an unordered head came; or NULL */
     uint64_t n_rows, bytes_visual; /* announced so far */
     int32_t n_reused_text;         /* layers that LEAD gave another's text keys */
-    uint8_t *payload;              /* of a section that is neither DATA nor FACT, as it arrives */
+    /* The prompt's first tokens, which the stream leaves out. */
+    fv_wire_link *link; /* [hello.n_link] owned; NULL: the prompt is not kept */
+    uint32_t n_kept;    /* links that the grant names; 0: none */
+    fv_kv_prefix kept;  /* their rows */
+    fv_kv_share *share; /* which hold them, in use; NULL once the store has adopted them */
+    bool adopted;
+    uint8_t *payload; /* of a section that is neither DATA nor FACT, as it arrives */
     size_t cap_payload;
     fv_kv_segment packed_seg; /* segment of the packed rows that are arriving */
     fv_packed_kind kind;      /* of the FACT section that is due */
@@ -106,12 +113,34 @@ fv_status fv_import_take_prompt(fv_import *l, const fv_section *s);
 fv_status fv_import_take_grids(fv_import *l, const fv_section *s);
 fv_status fv_import_take_token(fv_import *l);
 
+/* ---- kept.c -------------------------------------------------------------------- */
+
+/* Finds the rows of the prompt that were kept, and keeps them in use until the hand-off ends. */
+fv_status fv_import_find_kept(fv_import *l);
+
+/* Gives up what was found: everything is to be sent. */
+void fv_import_forgo_kept(fv_import *l);
+
+/* Tokens of a segment that are left out of the stream. */
+int32_t fv_import_left_out(const fv_import *l, fv_kv_segment seg);
+
+/* Checks KEPT against the grant and the prompt, and puts the rows into the store. */
+fv_status fv_import_take_kept(fv_import *l);
+
+/* Keeps the prompt of a complete hand-off. */
+void fv_import_keep(fv_import *l);
+void fv_import_count_kept(const fv_import *l, fv_receiver_counters *count);
+void fv_import_close_kept(fv_import *l);
+
 /* ---- bounds.c ------------------------------------------------------------------ */
 
 enum { FV_IMPORT_SKIP_MAX = 64 << 10 }; /* bytes of unknown sections in a stream */
 
 /* The most bytes that n_visual image tokens in every layer can take. */
 uint64_t fv_import_most_visual(const fv_kv_shape *shape, uint32_t n_visual);
+
+/* Rows of the answer that memory is reserved for at first. */
+uint32_t fv_import_answer_rows(const fv_hello *hello);
 
 /* The most bytes that tables of packed layers can take. */
 uint64_t fv_import_most_tables(const fv_kv_shape *shape, const fv_hello *hello);

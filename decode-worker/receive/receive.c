@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/clock.h"
 #include "common/log.h"
 #include "decode-worker/receive/internal.h"
 
@@ -71,6 +72,7 @@ fv_status fv_receiver_check(const fv_receiver *r, const fv_hello *h, fv_decode_p
         return FV_REFUSE(INVALID,
                          "%u of %d layers borrow text keys; at least one must have its own",
                          h->n_reused_text, shape->n_layer);
+    FV_TRY(fv_links_check(h->link, h->n_link, h->n_text, h->n_visual));
     if (strlen(h->policy) >= FV_POLICY_TEXT_MAX)
         return FV_REFUSE(INVALID, "the policy's text is too long");
     fv_policy policy;
@@ -81,17 +83,21 @@ fv_status fv_receiver_check(const fv_receiver *r, const fv_hello *h, fv_decode_p
 }
 
 fv_status fv_receiver_offer(fv_receiver *r, const fv_hello *h, const fv_decode_plan *plan,
-                            fv_grant *out) {
+                            double arrived_s, fv_grant *out) {
     fv_import *l;
     fv_receiver_expire(r);
     FV_TRY(fv_import_open(&r->opt, h, plan, &l));
+    l->got.arrived_s = arrived_s;
     uint64_t bytes = fv_import_wire_bytes(fv_kv_pool_shape(r->opt.pool), h, plan, r->opt.n_group);
     fv_status st = fv_grants_issue(r->grants, bytes, l, out);
-    if (st != FV_OK)
+    if (st != FV_OK) {
         fv_import_close(l);
-    else
-        r->count.granted++;
-    return st;
+        return st;
+    }
+    out->n_kept = l->n_kept;
+    out->bytes_reserved = fv_kv_bytes_held(l->got.kv);
+    r->count.granted++;
+    return FV_OK;
 }
 
 uint64_t fv_receiver_bytes(const fv_receiver *r, const fv_hello *h, const fv_decode_plan *plan) {
@@ -104,7 +110,7 @@ static fv_status sink_offer(fv_sink *sink, const fv_hello *hello, fv_grant *out)
     fv_receiver *r = (fv_receiver *)sink;
     fv_decode_plan plan;
     fv_status st = fv_receiver_check(r, hello, &plan);
-    return count(r, st == FV_OK ? fv_receiver_offer(r, hello, &plan, out) : st);
+    return count(r, st == FV_OK ? fv_receiver_offer(r, hello, &plan, fv_clock_s(), out) : st);
 }
 
 /* ---- frames, commit, abort ------------------------------------------------------------- */
@@ -148,9 +154,10 @@ static fv_status sink_commit(fv_sink *sink, const fv_ticket *ticket, uint64_t n_
     fv_receiver_expire(r);
     fv_status st = fv_grants_commit(r->grants, ticket, n_frame, &owner, &surplus);
     if (st == FV_OK) st = fv_import_finish(owner);
-    if (st == FV_OK)
+    if (st == FV_OK) {
         r->count.committed++;
-    else if (owner)
+        fv_import_count_kept(owner, &r->count);
+    } else if (owner)
         fv_import_close(fv_grants_drop(r->grants, ticket));
     return count(r, st);
 }

@@ -141,6 +141,21 @@ static bool is_grids(const fv_import *l, const fv_section *s) {
     return l->due == first_due(l) && s->type == FV_SECTION_GRIDS && s->index == 2;
 }
 
+/* KEPT must come before the first layer if the grant names rows, and must not if it names none. */
+static bool is_kept(const fv_import *l, const fv_section *s) {
+    return l->due == FV_DUE_ROWS && s->type == FV_SECTION_KEPT && l->n_kept > 0 && !l->adopted;
+}
+
+/* Sections of layers that cannot have kept rows; or KEPT is missing. */
+static fv_status check_kept(const fv_import *l, const fv_section *s) {
+    char name[5];
+    if (l->n_kept == 0 || l->due != FV_DUE_ROWS || (l->adopted && s->type == FV_SECTION_ROWS))
+        return FV_OK;
+    fv_section_name(s->type, name);
+    return FV_REFUSE(MALFORMED, "section %s of a prompt whose first tokens were kept here came %s",
+                     name, l->adopted ? "where ROWS was due" : "before KEPT");
+}
+
 static fv_status begin_before_rows(fv_import *l, const fv_section *s, uint64_t want) {
     char name[5];
     fv_section_name(s->type, name);
@@ -154,6 +169,8 @@ static fv_status begin_before_rows(fv_import *l, const fv_section *s, uint64_t w
 static fv_status on_begin(void *user, const fv_section *s) {
     fv_import *l = user;
     uint64_t want = 0;
+    if (is_kept(l, s)) return begin_before_rows(l, s, FV_WIRE_KEPT_BYTES);
+    if (!is_grids(l, s)) FV_TRY(check_kept(l, s));
     if (is_rank(l, s)) return begin_before_rows(l, s, 4 * (uint64_t)l->shape->n_kv);
     if (is_mask(l, s)) return begin_before_rows(l, s, 4);
     if (is_grids(l, s)) {
@@ -222,6 +239,7 @@ static fv_status on_end(void *user, const fv_section *s) {
         break;
     case FV_DUE_STATE: l->due = FV_DUE_ROWS; break;
     case FV_DUE_ROWS:
+        if (s->type == FV_SECTION_KEPT) return fv_import_take_kept(l);
         if (s->type == FV_SECTION_RANK) return fv_import_take_rank(l);
         if (s->type == FV_SECTION_MASK) return fv_import_take_mask(l);
         FV_TRY(fv_import_take_rows(l, s));
@@ -281,7 +299,16 @@ static fv_status reserve(fv_import *l) {
     seq->n = plan->nsoftmax;
     seq->expand = (fv_expand_rule){plan->read.by_importance, plan->read.full, plan->read.alpha};
     fv_accum_init(l->got.kv, plan->accum.kind, l->opt->n_group);
-    FV_TRY(fv_kv_reserve_bytes(l->got.kv, fv_import_pool_bytes(l->shape, &l->hello, plan)));
+    FV_TRY(fv_import_find_kept(l));
+    size_t bytes = fv_import_pool_bytes(l->shape, &l->hello, plan);
+    size_t kept = l->n_kept ? fv_kv_prefix_bytes(l->shape, &l->kept) : 0;
+    fv_status st = fv_kv_reserve_bytes(l->got.kv, bytes - kept);
+    if (st != FV_OK &&
+        l->n_kept) { /* there may be room without it: it holds more than this prompt uses */
+        fv_import_forgo_kept(l);
+        st = fv_kv_reserve_bytes(l->got.kv, bytes);
+    }
+    FV_TRY(st);
     return fv_kv_take_state(l->got.kv);
 }
 
@@ -303,7 +330,9 @@ fv_status fv_import_open(const fv_receiver_options *opt, const fv_hello *hello,
     l->hello = *hello;
     l->hello.policy = strcpy(l->got.policy, hello->policy);
     l->got.plan = *plan;
-    l->got.max_tokens = (int32_t)hello->max_tokens;
+    l->got.max_tokens = (int32_t)(hello->tokens_most ? hello->tokens_most : hello->max_tokens);
+    l->got.whole = hello->tokens_reserved == 0;
+    l->got.n_reserved = (int32_t)fv_import_answer_rows(hello);
     fv_packet_hooks hooks = {.user = l,
                              .begin = on_begin,
                              .bytes = on_bytes,
@@ -323,6 +352,7 @@ fv_status fv_import_open(const fv_receiver_options *opt, const fv_hello *hello,
 void fv_import_close(fv_import *l) {
     if (!l) return;
     fv_received_free(&l->got);
+    fv_import_close_kept(l);
     free(l->rows);
     free(l->mask);
     free(l->seen);
@@ -348,12 +378,12 @@ static fv_status release(fv_import *l) {
     fv_received *got = &l->got;
     size_t before = fv_kv_pool_used(l->opt->pool);
     if (got->plan.text.bits == 0) {
-        got->bytes_surplus = fv_kv_release_unused(got->kv, got->max_tokens);
+        got->bytes_surplus = fv_kv_release_unused(got->kv, got->n_reserved);
         return FV_OK;
     }
     got->text = (fv_text_codes){.rule = got->plan.text, .n_prompt = got->n};
     FV_TRY(
-        fv_text_codes_reserve(&got->text, got->kv, got->n, got->max_tokens + got->plan.text.again));
+        fv_text_codes_reserve(&got->text, got->kv, got->n, got->n_reserved + got->plan.text.again));
     got->bytes_surplus = before - fv_kv_pool_used(l->opt->pool);
     return FV_OK;
 }
@@ -364,5 +394,7 @@ fv_status fv_import_finish(fv_import *l) {
                          (unsigned long long)l->reader.totals.bytes);
     for (int32_t layer = 0; layer < l->shape->n_layer; layer++)
         if (l->mask[layer]) fv_kv_mask(l->got.kv, layer, l->mask[layer]);
-    return release(l);
+    FV_TRY(release(l));
+    fv_import_keep(l);
+    return FV_OK;
 }

@@ -68,7 +68,6 @@ static fv_status begin_rerun(fv_answer *x) {
 
 fv_status fv_answer_begin(const fv_beginning *a, fv_answer *x, fv_received *got) {
     int32_t n_logprobs = x->sampling.n_logprobs;
-    /* Blocks are reserved for what was granted; an answer never needs more. */
     int32_t limit = got->max_tokens + x->n_replay;
     FV_TRY(check_replay(x, got));
     FV_TRY(take_over(a, x, got));
@@ -76,9 +75,13 @@ fv_status fv_answer_begin(const fv_beginning *a, fv_answer *x, fv_received *got)
     x->sampling.n_logprobs = n_logprobs;
     x->max_tokens = x->max_tokens < limit ? x->max_tokens : limit;
     x->n_held = got->n;
+    x->rows_end = got->n + got->n_reserved;
+    x->whole = got->whole;
+    x->arrived_s = got->arrived_s;
+    int32_t left = x->max_tokens - x->n_replay;
     if (x->session->text.rule.bits)
         FV_TRY(fv_text_codes_reserve(&x->session->text, x->session->kv, x->n_held,
-                                     x->max_tokens - x->n_replay));
+                                     left < got->n_reserved ? left : got->n_reserved));
     if (x->first_held) FV_TRY(begin_rerun(x));
     return open_sequence(a, x, x->session->ids, x->session->n, got->n - x->n_replay);
 }
@@ -142,6 +145,8 @@ fv_status fv_answer_resume(const fv_beginning *a, fv_answer *x) {
     fv_status st = open_sequence(a, x, ids, n, n);
     free(ids);
     FV_TRY(st);
+    x->whole = true;
+    x->rows_end = INT32_MAX;
     x->session->text.report = (fv_recompress_report){0};
     FV_TRY(fv_text_codes_reserve(&x->session->text, x->session->kv, x->n_held,
                                  n - x->n_held + x->max_tokens - 1)); /* the last never runs */

@@ -43,16 +43,18 @@ static fv_status too_large(const fv_opens *a, const fv_open *o) {
                      (unsigned long long)o->bytes, (unsigned long long)a->bytes_max);
 }
 
+static fv_status too_large_for_owner(const fv_open *o) {
+    return FV_REFUSE(TOO_LARGE,
+                     "prompt and answer need %llu bytes of KV, but this tenant may have %llu "
+                     "on a decode worker: shorten the prompt, or ask for fewer tokens",
+                     (unsigned long long)o->bytes, (unsigned long long)o->owner_bytes);
+}
+
 /* Checks the tenant's limit. A request that has waited is checked again, because the tenant may have
  * received more memory meanwhile. */
 static fv_status check_owner(const fv_opens *a, const fv_open *o) {
     uint64_t most = o->owner_bytes;
     if (most == 0) return FV_OK;
-    if (o->bytes > most)
-        return FV_REFUSE(TOO_LARGE,
-                         "prompt and answer need %llu bytes of KV, but this tenant may have %llu "
-                         "on a decode worker: shorten the prompt, or ask for fewer tokens",
-                         (unsigned long long)o->bytes, (unsigned long long)most);
     size_t held = fv_kv_pool_owned(a->pool, o->hello.owner ? o->hello.owner : "");
     if (held <= most && o->bytes <= most - held) return FV_OK;
     return FV_REFUSE(TENANT_FULL,
@@ -61,28 +63,68 @@ static fv_status check_owner(const fv_opens *a, const fv_open *o) {
                      held, (unsigned long long)most, (unsigned long long)o->bytes);
 }
 
+/* Bytes that requests hold; the others are given up when memory is needed. */
+static size_t in_use(const fv_opens *a) {
+    return fv_kv_pool_used(a->pool) - fv_kv_pool_idle(a->pool);
+}
+
 /* Asks the receiver for a grant. Refused with NO_ROOM if there may be memory later. */
 static fv_status try_now(fv_opens *a, const fv_open *o, fv_grant *grant) {
     FV_TRY(check_owner(a, o));
-    fv_status st = fv_receiver_offer(a->receiver, &o->hello, &o->plan, grant);
-    bool empty = fv_kv_pool_used(a->pool) == 0 && fv_receiver_live(a->receiver) == 0;
+    fv_status st = fv_receiver_offer(a->receiver, &o->hello, &o->plan, o->arrived_s, grant);
+    bool empty = in_use(a) == 0 && fv_receiver_live(a->receiver) == 0;
     return fv_refusal_of(st) == FV_REFUSED_NO_ROOM && empty && a->bytes_max ? too_large(a, o) : st;
+}
+
+static uint64_t bytes_with(const fv_opens *a, fv_open *o, uint32_t tokens) {
+    o->hello.tokens_most = tokens;
+    return fv_receiver_bytes(a->receiver, &o->hello, &o->plan);
+}
+
+/* Finds the most tokens that `most` bytes hold, at least 1. */
+static void shorten(const fv_opens *a, fv_open *o, uint64_t most) {
+    uint32_t fits = 1, not = o->hello.max_tokens;
+    while (not -fits > 1) {
+        uint32_t middle = fits + (not -fits) / 2;
+        if (bytes_with(a, o, middle) <= most)
+            fits = middle;
+        else
+            not = middle;
+    }
+    o->bytes = bytes_with(a, o, fits);
+}
+
+/* Decides how many tokens the answer may have, and for how many memory is reserved. Refuses what would not fit
+ * an empty pool, or its tenant's part of it. */
+static fv_status size(const fv_opens *a, fv_open *o) {
+    fv_hello *h = &o->hello;
+    uint64_t most = a->bytes_max ? a->bytes_max : UINT64_MAX;
+    if (o->owner_bytes && o->owner_bytes < most) most = o->owner_bytes;
+    h->tokens_reserved = 0;
+    o->bytes = bytes_with(a, o, h->max_tokens);
+    if (o->bytes > most && o->open_ended) shorten(a, o, most);
+    if (a->bytes_max && o->bytes > a->bytes_max) return too_large(a, o);
+    if (o->bytes > most) return too_large_for_owner(o);
+    if (o->reserve_all || !a->lengths) return FV_OK;
+    h->tokens_reserved =
+        (uint32_t)fv_lengths_expect(a->lengths, h->owner ? h->owner : "", o->n_replay);
+    o->bytes = fv_receiver_bytes(a->receiver, h, &o->plan);
+    return FV_OK;
 }
 
 /* Whether memory was freed since the first request found too little. */
 static bool may_fit(const fv_opens *a) {
-    return !a->tried || fv_kv_pool_used(a->pool) < a->used_then ||
-           fv_receiver_live(a->receiver) < a->live_then;
+    return !a->tried || in_use(a) < a->used_then || fv_receiver_live(a->receiver) < a->live_then;
 }
 
 static void note_full(fv_opens *a) {
     a->tried = true;
-    a->used_then = fv_kv_pool_used(a->pool);
+    a->used_then = in_use(a);
     a->live_then = fv_receiver_live(a->receiver);
 }
 
 static void serve(fv_opens *a) {
-    while (a->first && may_fit(a)) {
+    while (a->first && !a->shut && may_fit(a)) {
         fv_grant grant;
         fv_status st = try_now(a, a->first, &grant);
         if (fv_refusal_of(st) == FV_REFUSED_NO_ROOM)
@@ -114,9 +156,9 @@ static void wait_for_memory(fv_opens *a, fv_open *o) {
 static fv_status admit(fv_opens *a, fv_open *o, bool oldest, fv_grant *grant) {
     if (a->ended) return worker_ends();
     FV_TRY(fv_receiver_check(a->receiver, &o->hello, &o->plan));
-    o->bytes = fv_receiver_bytes(a->receiver, &o->hello, &o->plan);
-    if (a->bytes_max && o->bytes > a->bytes_max) return too_large(a, o);
+    FV_TRY(size(a, o));
     FV_TRY(check_owner(a, o));
+    if (a->shut) return FV_REFUSE(NO_ROOM, "answers that have begun wait for memory");
     if (!oldest) return FV_REFUSE(NO_ROOM, "%d older requests wait for memory", a->n);
     return try_now(a, o, grant);
 }
@@ -131,7 +173,7 @@ void fv_opens_ask(fv_opens *a, fv_open *o) {
     fv_status st = admit(a, o, first, &grant);
     if (fv_refusal_of(st) == FV_REFUSED_NO_ROOM && o->wait_s > 0) {
         wait_for_memory(a, o);
-        if (first && o->waiting) note_full(a);
+        if (first && o->waiting && !a->shut) note_full(a);
     } else {
         resolve(a, o, st, &grant);
     }

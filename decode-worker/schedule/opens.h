@@ -11,6 +11,9 @@
  *            |--until_s has passed-------------> resolved: NO_ROOM
  *            '--drop, refuse-------------------> resolved: CLOSED, NO_ROOM
  *
+ * Memory is reserved for as many tokens as the answer is expected to have (lengths.h); memory.h says what happens
+ * when it has more.
+ *
  * A request's age is counted from its arrival at its router; the routers send how long ago that
  * was, so no clocks are compared. A request that would not fit an empty pool is refused at once,
  * and so is one whose tenant has reached its limit: others must not wait for that tenant's
@@ -18,6 +21,7 @@
  *
  * For the computing thread. */
 #include "decode-worker/receive/receive.h"
+#include "decode-worker/schedule/lengths.h"
 
 typedef struct fv_open fv_open;
 struct fv_open {
@@ -25,6 +29,9 @@ struct fv_open {
     fv_hello hello;       /* its strings are borrowed until then */
     double age_s;         /* time since the request reached its router */
     uint64_t owner_bytes; /* bytes of the pool that hello.owner may have; 0: no limit */
+    bool reserve_all;     /* reserves memory for all tokens at once */
+    bool open_ended;      /* where hello.max_tokens tokens never fit, the answer may have fewer */
+    int32_t n_replay;     /* tokens of the answer that are part of the prompt */
     double wait_s;        /* maximum time to wait for memory; 0: not at all */
     /* Called once, with FV_OK and a grant, or with a failure that fv_last_error explains. `o` may be
      * gone afterwards. */
@@ -43,11 +50,14 @@ typedef struct fv_opens {
     uint64_t bytes_max;    /* limit of the pool; 0: none */
     int32_t most;          /* maximum number of waiting requests */
     double wait_s_max;
+    const fv_lengths *lengths; /* borrowed; how much to reserve at first; NULL: for all tokens */
+    bool shut;                 /* nobody gets memory: answers need it (fv_scheduler_is_short) */
     /* private */
     fv_open *first; /* the oldest request */
     int32_t n;
-    uint64_t bytes;    /* sum of what waiting requests ask for */
-    size_t used_then;  /* bytes of the pool in use when `first` last found too little memory */
+    uint64_t bytes; /* sum of what waiting requests ask for */
+    size_t
+        used_then; /* bytes of the pool that requests held when `first` last found too little memory */
     int32_t live_then; /* and live hand-offs then */
     bool tried;        /* `first` has found too little: the two fields above are valid */
     bool refusing;     /* the worker is shutting down: nobody waits */

@@ -9,6 +9,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "decode-worker/schedule/begin.h"
+#include "decode-worker/schedule/memory.h"
 #include "decode-worker/schedule/shares.h"
 #include "kv/packed.h"
 
@@ -22,10 +23,13 @@ struct fv_scheduler {
     fv_scheduler_hooks hooks;
     fv_answer *first; /* all answers, in the order in which they came */
     int32_t count[FV_ANSWER_FINALIZING + 1];
-    fv_pulse *pulse; /* borrowed; NULL: none */
+    fv_pulse *pulse;     /* borrowed; NULL: none */
+    fv_lengths *lengths; /* borrowed; NULL: not measured */
     int32_t batch_max;
-    int32_t n_unread; /* PAUSED answers that are held */
-    uint64_t n_preempted;
+    int32_t n_unread;  /* PAUSED answers that are held */
+    int32_t n_starved; /* other answers that wait for memory */
+    uint64_t n_preempted, n_preempted_for_memory;
+    bool is_short; /* the pool has too little for an answer */
     bool changed;
 };
 
@@ -62,6 +66,14 @@ int32_t fv_scheduler_unread(const fv_scheduler *a) { return a->n_unread; }
 
 uint64_t fv_scheduler_preempted(const fv_scheduler *a) { return a->n_preempted; }
 
+bool fv_scheduler_is_short(const fv_scheduler *a) { return a->is_short; }
+
+uint64_t fv_scheduler_preempted_for_memory(const fv_scheduler *a) {
+    return a->n_preempted_for_memory;
+}
+
+void fv_scheduler_measure(fv_scheduler *a, fv_lengths *lengths) { a->lengths = lengths; }
+
 fv_batch *fv_scheduler_batch(fv_scheduler *a) { return a->batch; }
 
 /* ---- phases ---------------------------------------------------------------------------- */
@@ -83,13 +95,14 @@ void fv_scheduler_follow(fv_scheduler *a, fv_pulse *pulse) { a->pulse = pulse; }
 
 /* Whether the answer could use a slot. */
 static bool waits_for_slot(const fv_answer *x) {
-    return (x->phase == FV_ANSWER_READY || x->phase == FV_ANSWER_PAUSED) && !x->held;
+    return (x->phase == FV_ANSWER_READY || x->phase == FV_ANSWER_PAUSED) && !x->held && !x->starved;
 }
 
 /* Adds the answer to the counts of its phase (by = 1), or removes it (-1). */
 static void count(fv_scheduler *a, const fv_answer *x, int32_t by) {
     a->count[x->phase] += by;
     if (x->phase == FV_ANSWER_PAUSED && x->held) a->n_unread += by;
+    if (x->phase == FV_ANSWER_PAUSED && !x->held && x->starved) a->n_starved += by;
     if (!x->share) return;
     if (x->phase == FV_ANSWER_RUNNING) x->share->n_running += by;
     if (waits_for_slot(x)) x->share->n_waiting += by;
@@ -112,11 +125,23 @@ static void part(fv_scheduler *a, fv_answer *x) {
     x->session = NULL;
 }
 
+/* Counts the answer's tokens here. Those that a benchmark asks for say nothing about lengths. */
+static void measure(const fv_scheduler *a, const fv_answer *x) {
+    int32_t n, n_prompt;
+    if (!a->lengths || !x->seq || x->ignore_eos) return;
+    fv_generation_ids(x->seq, &n, &n_prompt);
+    fv_finish finish = fv_generation_finish(x->seq);
+    fv_lengths_add(a->lengths, x->tenant ? x->tenant : "", x->n_replay, n - n_prompt,
+                   finish == FV_FINISH_EOS || finish == FV_FINISH_STOP);
+}
+
 /* Takes it off the list and frees what it holds. */
 static void leave(fv_scheduler *a, fv_answer *x) {
     if (x->phase == FV_ANSWER_RUNNING) fv_batch_leave(a->batch, x->seq);
+    measure(a, x);
     part(a, x);
     set_phase(a, x, FV_ANSWER_NONE);
+    x->starved = false;
     for (fv_answer **at = &a->first; *at; at = &(*at)->next)
         if (*at == x) {
             *at = x->next;
@@ -244,7 +269,8 @@ static void attach(fv_scheduler *a, fv_answer *x) {
 
 static void follow(fv_scheduler *a, fv_answer *x) {
     x->t_attached = fv_clock_s();
-    fv_status st = fv_answer_resume(&a->from, x);
+    fv_status st = a->is_short ? FV_FAIL(FV_EBUSY, "answers that have begun wait for memory")
+                               : fv_answer_resume(&a->from, x);
     if (fv_refusal_of(st) == FV_REFUSED_TENANT_FULL) x->refusal = FV_REFUSED_TENANT_FULL;
     ready(a, x, st);
 }
@@ -340,6 +366,66 @@ static void share_slots(fv_scheduler *a) {
     }
 }
 
+/* ---- memory ----------------------------------------------------------------------------- */
+
+static void set_starved(fv_scheduler *a, fv_answer *x, bool starved) {
+    if (starved && x->phase == FV_ANSWER_RUNNING) pause(a, x);
+    count(a, x, -1);
+    x->starved = starved;
+    count(a, x, 1);
+}
+
+static void preempt(fv_scheduler *a, fv_answer *x) {
+    a->n_preempted_for_memory++;
+    x->refusal = FV_REFUSED_PREEMPTED;
+    end(a, x, FV_REFUSE(PREEMPTED, "the worker's KV is full, and an older answer needs it"));
+}
+
+/* Gives up what has to give way for x; false: nothing has. */
+static bool make_room(fv_scheduler *a, const fv_answer *x, bool own) {
+    const char *owner = own ? fv_kv_owner(x->session->kv) : NULL;
+    if (fv_conversations_give_up(a->conversations, owner)) return true;
+    fv_answer *victim = fv_answer_victim(a->first, x, own);
+    if (victim) preempt(a, victim);
+    return victim != NULL;
+}
+
+/* Gives memory to an answer, or lets it wait, or ends it. */
+static void feed(fv_scheduler *a, fv_answer *x) {
+    fv_status st;
+    bool own, room = true;
+    do {
+        st = fv_answer_grow(x);
+        own = fv_refusal_of(st) == FV_REFUSED_TENANT_FULL;
+        if (st == FV_EBUSY) room = make_room(a, x, own);
+    } while (st == FV_EBUSY && room);
+    if (st == FV_EBUSY) {
+        set_starved(a, x, true);
+        a->is_short = a->is_short || !own;
+    } else if (st == FV_OK) {
+        set_starved(a, x, false);
+    } else {
+        bool too_large = fv_refusal_of(st) == FV_REFUSED_TOO_LARGE;
+        if (too_large) x->refusal = FV_REFUSED_TOO_LARGE;
+        end(a, x, too_large ? st : fv_fail_origin(st, FV_ORIGIN_WORKER));
+    }
+}
+
+/* Gives memory to the answers that need it, the eldest first. If there is too little for one, the younger ones
+ * wait behind it. */
+static void feed_all(fv_scheduler *a) {
+    fv_answer *x;
+    a->is_short = false;
+    for (x = a->first; x; x = x->next) x->asked = false;
+    while ((x = fv_answer_needy(a->first)) != NULL) {
+        x->asked = true;
+        if (a->is_short)
+            set_starved(a, x, true);
+        else
+            feed(a, x);
+    }
+}
+
 /* ---- steps ----------------------------------------------------------------------------- */
 
 static fv_status take_token(fv_scheduler *a, fv_answer *x, const fv_batch_event *e) {
@@ -403,7 +489,8 @@ static void check(const fv_scheduler *a) {
     }
     for (int p = FV_ANSWER_WAITING; p <= FV_ANSWER_FINALIZING; p++) assert(n[p] == a->count[p]);
     assert(n[FV_ANSWER_RUNNING] == fv_batch_count(a->batch));
-    assert(fv_shares_waiting(&a->shares) == n[FV_ANSWER_READY] + n[FV_ANSWER_PAUSED] - a->n_unread);
+    assert(fv_shares_waiting(&a->shares) ==
+           n[FV_ANSWER_READY] + n[FV_ANSWER_PAUSED] - a->n_unread - a->n_starved);
 #else
     (void)a;
 #endif
@@ -412,6 +499,7 @@ static void check(const fv_scheduler *a) {
 bool fv_scheduler_step(fv_scheduler *a) {
     finalize_one(a);
     advance(a);
+    feed_all(a);
     if (fv_batch_count(a->batch) > 0) end_failed(a, fv_batch_step(a->batch, on_event, a));
     check(a);
     return a->count[FV_ANSWER_RUNNING] + fv_shares_waiting(&a->shares) +

@@ -24,6 +24,9 @@
  *
  * Slots are shared by tenant, before every step; among the answers of a tenant the oldest run.
  *
+ * An answer grows beyond the memory that it was granted; memory.h says who gives way when there is none. A PAUSED
+ * answer that waits for memory is `starved`. A preempted one is over, refused with PREEMPTED.
+ *
  * A follow-up skips WAITING. Until it runs, its conversation is unchanged and stays kept if the
  * request ends; from then on the conversation ends with the request, unless the answer completes and
  * is to be kept.
@@ -35,6 +38,7 @@
 #include "decode-worker/conversations/recompress.h"
 #include "decode-worker/receive/receive.h"
 #include "decode-worker/schedule/batch.h"
+#include "decode-worker/schedule/lengths.h"
 #include "decode-worker/schedule/rerun.h"
 #include "model/engine.h"
 
@@ -107,7 +111,12 @@ typedef struct fv_answer {
     int32_t n_held; /* rows of the sequence that have run before it joins */
     int32_t n_run;  /* rows that had run at its last token or pause */
     struct fv_share *share;
-    bool held; /* its reader does not read */
+    bool held;        /* its reader does not read */
+    bool whole;       /* all its memory was reserved at first */
+    bool starved;     /* PAUSED, and there is no memory for its next row */
+    bool asked;       /* memory.h */
+    int32_t rows_end; /* rows of the sequence that have memory */
+    double arrived_s; /* when it reached its router, by fv_clock_s; a hand-off's */
     double t_attached, t_joined, t_token, t_last;
     size_t bytes_visual, bytes_text; /* at the first token */
     uint64_t rows_gone;              /* KV entries evicted during earlier answers */
@@ -155,6 +164,13 @@ bool fv_scheduler_step(fv_scheduler *a);
 int32_t fv_scheduler_count(const fv_scheduler *a, fv_answer_phase phase);
 int32_t fv_scheduler_unread(const fv_scheduler *a);     /* PAUSED answers that are held */
 uint64_t fv_scheduler_preempted(const fv_scheduler *a); /* slots that have changed hands so far */
+
+/* Whether an answer waits for memory of the pool: nothing else should be given any. */
+bool fv_scheduler_is_short(const fv_scheduler *a);
+uint64_t fv_scheduler_preempted_for_memory(const fv_scheduler *a); /* answers so far */
+
+/* Counts the lengths of answers in `lengths` from now on. Borrowed. */
+void fv_scheduler_measure(fv_scheduler *a, fv_lengths *lengths);
 
 /* Lists running answers in `pulse` from now on. Borrowed. Call before the first answer is added. */
 void fv_scheduler_follow(fv_scheduler *a, fv_pulse *pulse);

@@ -29,6 +29,7 @@ typedef struct fv_share {
     double weight, served;
     int32_t n_answer;             /* the tenant's answers; it is forgotten with the last one */
     int32_t n_running, n_waiting; /* answers in a slot; answers that could use one */
+    double held;                  /* bytes of its answers, while memory.c compares */
     char name[];
 } fv_share;
 

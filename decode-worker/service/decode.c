@@ -129,7 +129,7 @@ static void answer_over(fv_answer *x, fv_status st, const fv_answer_report *r) {
     d->report = *r;
     if (st == FV_OK)
         atomic_fetch_add(&d->w->load.n_done, 1);
-    else if (!fv_status_is_callers(st))
+    else if (!fv_status_is_callers(st) && r->refusal != FV_REFUSED_PREEMPTED)
         atomic_fetch_add(&d->w->load.n_failed, 1);
     atomic_fetch_add(&d->w->load.entries_evicted, r->entries_evicted);
     atomic_fetch_add(&d->w->load.tokens_recompressed, r->recompressed.rows);
@@ -370,6 +370,9 @@ static void on_end(fv_rpc_call *c, const fv_rpc_end *end) {
     if (d->complete && d->verdict.fault.status == FV_OK)
         FV_LOG(INFO, DECODE, "req=%s tenant?=%s trace?=%s event=done tokens=%d decode_s=%.4f",
                d->id, d->answer.tenant, trace, d->report.n_generated, d->report.s_decode);
+    else if (d->complete && d->verdict.refusal == FV_REFUSED_PREEMPTED)
+        FV_LOG(INFO, DECODE, "req=%s tenant?=%s trace?=%s event=preempted", d->id, d->answer.tenant,
+               trace);
     else if (d->complete && d->verdict.fault.status != FV_ECANCELLED &&
              fv_status_is_callers(d->verdict.fault.status))
         FV_LOG(INFO, DECODE,

@@ -78,7 +78,8 @@ static void tell_change(fv_decode_worker *w, uint64_t used) {
 }
 
 static void note_load(fv_decode_worker *w) {
-    uint64_t used = fv_kv_pool_used(w->pool), granted = fv_receiver_granted(w->receiver);
+    uint64_t idle = fv_kv_pool_idle(w->pool), used = fv_kv_pool_used(w->pool) - idle;
+    uint64_t granted = fv_receiver_granted(w->receiver);
     if (granted > used) granted = used; /* a grant counts headers too */
     tell_change(w, used);
     atomic_store(&w->load.bytes_granted, granted);
@@ -97,12 +98,23 @@ static void note_load(fv_decode_worker *w) {
     atomic_store(&w->load.n_paused, (unsigned)fv_scheduler_count(w->answers, FV_ANSWER_PAUSED));
     atomic_store(&w->load.n_unread, (unsigned)fv_scheduler_unread(w->answers));
     atomic_store(&w->load.n_preempted, fv_scheduler_preempted(w->answers));
+    fv_prefixes_counters prefixes = fv_prefixes_count(w->prefixes);
+    atomic_store(&w->load.n_prefixes, (unsigned)prefixes.n_now);
+    atomic_store(&w->load.bytes_prefixes, prefixes.bytes_now);
+    atomic_store(&w->load.bytes_prefixes_idle, idle);
+    atomic_store(&w->load.n_prefixes_found, prefixes.n_found);
+    atomic_store(&w->load.n_prefixes_missed, prefixes.n_missed);
+    atomic_store(&w->load.n_prefixes_given_up, prefixes.n_given_up);
+    atomic_store(&w->load.n_preempted_for_memory, fv_scheduler_preempted_for_memory(w->answers));
+    if (w->opens.lengths)
+        atomic_store(&w->load.tokens_expected, (unsigned)fv_lengths_expect(w->lengths, "", 0));
 }
 
 /* Ends granting at the first moment at which a leaving worker has nothing in hand. Both happen here, on the thread
  * that grants: no grant is made after the loop thread has seen that the worker is idle. */
 static void maybe_idle(fv_decode_worker *w) {
     if (!w->leaving || atomic_load(&w->is_idle)) return;
+    fv_prefixes_drop(w->prefixes, true);
     if (fv_kv_pool_used(w->pool) > 0 || fv_receiver_live(w->receiver) > 0) return;
     for (int p = FV_ANSWER_NONE + 1; p <= FV_ANSWER_FINALIZING; p++)
         if (fv_scheduler_count(w->answers, (fv_answer_phase)p) > 0) return;
@@ -161,6 +173,7 @@ static double work(void *user) {
     if (fv_receiver_expire(w->receiver) > 0) fv_scheduler_changed(w->answers);
     fv_conversations_expire(w->conversations);
     bool more = step(w);
+    w->opens.shut = fv_scheduler_is_short(w->answers);
     fv_opens_look(&w->opens);
     double trim_s = trim(w);
     note_load(w);
@@ -180,6 +193,7 @@ static void run_drain(fv_job *job) {
     fv_decode_worker *w = job->owner;
     w->leaving = true;
     fv_conversations_stop(w->conversations);
+    fv_prefixes_drop(w->prefixes, true);
     fv_opens_refuse(&w->opens);
 }
 
@@ -189,7 +203,9 @@ static void free_worker(fv_decode_worker *w) {
     fv_scheduler_close(w->answers);
     fv_pulse_close(w->pulse);
     fv_conversations_close(w->conversations);
+    fv_lengths_close(w->lengths);
     fv_receiver_close(w->receiver);
+    fv_prefixes_close(w->prefixes);
     fv_kv_pool_close(w->pool);
     fv_kv_pool_close(w->probe_pool);
     free(w);
@@ -202,7 +218,11 @@ static fv_status open_stages(fv_decode_worker *w) {
     fv_probe_clock_init(&w->probe, w->opt.probe_s);
     FV_TRY(fv_kv_pool_open(e->be.device, &shape, w->opt.kv_bytes, &w->pool));
     FV_TRY(fv_kv_pool_open(e->be.device, &shape, 0, &w->probe_pool));
+    fv_prefixes_options prefixes = {
+        .pool = w->pool, .bytes_max = w->opt.prefix_bytes, .owner_max = w->opt.prefix_bytes / 2};
+    FV_TRY(fv_prefixes_open(&prefixes, &w->prefixes));
     fv_receiver_options opt = {.pool = w->pool,
+                               .prefixes = w->prefixes,
                                .model = e->fingerprint,
                                .compute = e->be.compute,
                                .n_vocab = text->vocab,
@@ -215,6 +235,8 @@ static fv_status open_stages(fv_decode_worker *w) {
                           .bytes_max = w->opt.kv_bytes,
                           .most = w->opt.waiting_max,
                           .wait_s_max = w->opt.wait_s_max};
+    FV_TRY(fv_lengths_open(&w->lengths));
+    if (!w->opt.reserve_all) w->opens.lengths = w->lengths;
     fv_conversations_options keep = {.bytes_max = w->opt.keep_bytes ? w->opt.keep_bytes
                                                                     : w->opt.kv_bytes / 2,
                                      .keep_s_max = w->opt.keep_s_max};
@@ -223,6 +245,7 @@ static fv_status open_stages(fv_decode_worker *w) {
                              w->opt.prompt_tokens, &fv_decode_hooks, &w->answers));
     FV_TRY(fv_pulse_open(&w->pulse));
     fv_scheduler_follow(w->answers, w->pulse);
+    fv_scheduler_measure(w->answers, w->lengths);
     return FV_OK;
 }
 
@@ -301,6 +324,16 @@ Fovea__Inference__V1__Load fv_decode_worker_load(const fv_decode_worker *w) {
     load.n_paused = atomic_load(&w->load.n_paused);
     load.n_unread = atomic_load(&w->load.n_unread);
     load.n_preempted = atomic_load(&w->load.n_preempted);
+    load.n_prefixes = atomic_load(&w->load.n_prefixes);
+    load.bytes_prefixes = atomic_load(&w->load.bytes_prefixes);
+    load.bytes_prefixes_idle = atomic_load(&w->load.bytes_prefixes_idle);
+    load.n_prefixes_found = atomic_load(&w->load.n_prefixes_found);
+    load.n_prefixes_missed = atomic_load(&w->load.n_prefixes_missed);
+    load.n_prefixes_given_up = atomic_load(&w->load.n_prefixes_given_up);
+    load.tokens_kept = handoffs.tokens_kept;
+    load.bytes_not_sent = handoffs.bytes_kept;
+    load.n_preempted_for_kv = atomic_load(&w->load.n_preempted_for_memory);
+    load.tokens_expected = atomic_load(&w->load.tokens_expected);
     load.bytes_capacity = w->opt.kv_bytes;
     load.bytes_granted = atomic_load(&w->load.bytes_granted);
     load.bytes_held = atomic_load(&w->load.bytes_held);

@@ -287,3 +287,16 @@ const fv_family fv_family_qwen3_5 = {
     .parse = parse_3_5,
     .read_video = read_video_3,
 };
+
+/* Qwen3-VL with a mixture of experts in place of each FFN of the text model. */
+const fv_family fv_family_qwen3_vl_moe = {
+    QWEN_VL,
+    .name = "qwen3_vl_moe",
+    .layout = FV_LAYOUT_QWEN3_VL,
+    .architecture = "Qwen3VLMoeForConditionalGeneration",
+    .text = "qwen3_vl_moe_text",
+    .tower = "qwen3_vl_vision",
+    .names = &names_3,
+    .parse = parse_3,
+    .read_video = read_video_3,
+};

@@ -20,6 +20,7 @@
 #include <string.h>
 
 #include "common/convert.h"
+#include "model/net/experts.h"
 #include "model/net/forward_tables.h"
 #include "model/net/recurrent.h"
 
@@ -42,6 +43,23 @@ static fv_tensor factors_of(const fv_decoder *dec, fv_tensor w, float **at) {
     return made;
 }
 
+/* The factors of the last norm: those of the head's input, divided as the logits are. */
+static fv_tensor last_factors(const fv_decoder *dec, fv_tensor w, float **at) {
+    if (dec->cfg->logits_divisor == 0) return factors_of(dec, w, at);
+    fv_tensor made = fv_tensor_of(*at, FV_F32, 1, w.cols);
+    widen_row(w.data, w.dtype, (size_t)w.cols, *at);
+    for (int32_t i = 0; i < w.cols; i++) *(*at)++ /= dec->cfg->logits_divisor;
+    return made;
+}
+
+/* Makes a row of d equal factors; absent where the factor is 0, which stands for 1. */
+static fv_status equal_factors(fv_decoder *dec, float factor, float **at, fv_tensor *out) {
+    fv_tensor row = fv_tensor_of(*at, FV_F32, 1, dec->cfg->d_model);
+    if (factor == 0) return FV_OK;
+    for (int32_t i = 0; i < row.cols; i++) *(*at)++ = factor;
+    return fv_workspace_weight(&dec->ws, &row, out);
+}
+
 static fv_status load_layer(fv_decoder *dec, fv_text_layer in, fv_text_layer *out, float **at) {
     /* A layer is nothing but tensors, so both sides are walked as arrays of them. */
     _Static_assert(sizeof(fv_text_layer) % sizeof(fv_tensor) == 0, "tensors only");
@@ -61,26 +79,22 @@ static fv_status load_layer(fv_decoder *dec, fv_text_layer in, fv_text_layer *ou
     return FV_OK;
 }
 
-/* Allocates memory for factors that differ from the file: 1 + w, and embed_scale as the first
- * row. */
+/* Allocates memory for factors that differ from the file: rows of embed_scale and residual_scale,
+ * 1 + w, and the last norm's. */
 static fv_status make_factors(fv_decoder *dec, float **at) {
     const fv_text_config *c = dec->cfg;
-    size_t d = (size_t)c->d_model, layer = 4 * d + 2 * (size_t)c->d_head,
-           recurrent = 2 * d + fv_recurrent_made(&c->recurrent);
-    if (!c->norm_plus_one && c->embed_scale == 0 && c->recurrent.n == 0) return FV_OK;
-    layer += (size_t)c->recurrent.n * recurrent;
-    *at = dec->made = malloc((2 * d + (size_t)c->n_layer * layer) * sizeof *dec->made);
+    size_t d = (size_t)c->d_model, layer = c->norm_plus_one ? 4 * d + 2 * (size_t)c->d_head : 0;
+    layer += (size_t)c->recurrent.n * (2 * d + fv_recurrent_made(&c->recurrent));
+    *at = dec->made = malloc((3 * d + (size_t)c->n_layer * layer) * sizeof *dec->made);
     if (!dec->made) return FV_FAIL(FV_ENOMEM, "out of memory for the norms' factors");
-    if (c->embed_scale == 0) return FV_OK;
-    fv_tensor row = fv_tensor_of(*at, FV_F32, 1, c->d_model);
-    for (size_t i = 0; i < d; i++) *(*at)++ = c->embed_scale;
-    return fv_workspace_weight(&dec->ws, &row, &dec->factor);
+    FV_TRY(equal_factors(dec, c->embed_scale, at, &dec->factor));
+    return equal_factors(dec, c->residual_scale, at, &dec->residual);
 }
 
 static fv_status load_weights(fv_decoder *dec, const fv_text_weights *host) {
     float *at = NULL;
     FV_TRY(make_factors(dec, &at));
-    fv_tensor norm = factors_of(dec, host->norm, &at);
+    fv_tensor norm = last_factors(dec, host->norm, &at);
     FV_TRY(fv_workspace_weight(&dec->ws, &host->embed, &dec->w.embed));
     FV_TRY(fv_workspace_weight(&dec->ws, &norm, &dec->w.norm));
     if (host->head.data == host->embed.data)
@@ -109,10 +123,13 @@ fv_status fv_decoder_open(fv_backend *be, const fv_text_config *cfg, const fv_te
             be->ops->name);
     fv_decoder *dec = calloc(1, sizeof *dec);
     if (!dec) return FV_FAIL(FV_ENOMEM, "out of memory for the decoder");
-    *dec = (fv_decoder){.be = be, .cfg = cfg, .ws = {.be = be}, .head_ws = {.be = be}};
+    *dec = (fv_decoder){
+        .be = be, .cfg = cfg, .ws = {.be = be}, .head_ws = {.be = be}, .experts_ws = {.be = be}};
     fv_rope_init(&dec->rope[0], &cfg->rope, cfg->d_head);
-    if (cfg->two_ropes) fv_rope_init(&dec->rope[1], &cfg->rope_slides, cfg->d_head);
-    fv_status st = load_weights(dec, host);
+    if (fv_text_ropes(cfg) > 1)
+        fv_rope_init(&dec->rope[1], cfg->two_ropes ? &cfg->rope_slides : &cfg->rope, cfg->d_head);
+    fv_status st = cfg->n_expert ? fv_experts_check(be) : FV_OK;
+    if (st == FV_OK) st = load_weights(dec, host);
     if (st != FV_OK) {
         fv_decoder_close(dec);
         return st;
@@ -125,6 +142,7 @@ void fv_decoder_close(fv_decoder *dec) {
     if (!dec) return;
     fv_workspace_fini(&dec->ws);
     fv_workspace_fini(&dec->head_ws);
+    fv_workspace_fini(&dec->experts_ws);
     fv_arena_fini(&dec->host);
     free(dec->w.layer);
     free(dec->w.recurrent);
@@ -136,6 +154,15 @@ const fv_text_config *fv_decoder_config(const fv_decoder *dec) { return dec->cfg
 
 fv_backend *fv_decoder_backend(const fv_decoder *dec) { return dec->be; }
 
+/* y = x times a row of factors, or y += that. */
+static fv_status scale_rows(fv_decoder *dec, fv_tensor x, fv_tensor factors, fv_tensor y,
+                            bool add) {
+    fv_activate_args a = {.act = FV_ACT_NONE, .x = x, .gate = factors, .y = y, .accumulate = add};
+    a.gate.rows = x.rows;
+    a.gate.ld = 0;
+    return dec->be->ops->activate(dec->be, &a);
+}
+
 fv_status fv_decoder_embed(fv_decoder *dec, const int32_t *ids, int32_t n, fv_tensor y) {
     for (int32_t i = 0; i < n; i++)
         if (ids[i] < 0 || ids[i] >= dec->cfg->vocab)
@@ -143,11 +170,14 @@ fv_status fv_decoder_embed(fv_decoder *dec, const int32_t *ids, int32_t n, fv_te
                            dec->cfg->vocab);
     fv_index_select_args a = {.table = dec->w.embed, .y = y, .ids = ids};
     FV_TRY(dec->be->ops->index_select(dec->be, &a));
-    if (!dec->factor.data) return FV_OK;
-    fv_activate_args scale = {.act = FV_ACT_NONE, .x = y, .gate = dec->factor, .y = y};
-    scale.gate.rows = n;
-    scale.gate.ld = 0;
-    return dec->be->ops->activate(dec->be, &scale);
+    return dec->factor.data ? scale_rows(dec, y, dec->factor, y, false) : FV_OK;
+}
+
+fv_status fv_decoder_embed_images(fv_decoder *dec, fv_tensor x, fv_tensor y) {
+    fv_activate_args copy = {.act = FV_ACT_NONE, .x = x, .y = y};
+    if (dec->cfg->embed_images && dec->factor.data)
+        return scale_rows(dec, x, dec->factor, y, false);
+    return dec->be->ops->activate(dec->be, &copy);
 }
 
 /* ---- scratch --------------------------------------------------------------------------- */
@@ -208,16 +238,21 @@ fv_status fv_decoder_rope(fv_decoder *dec, fv_tensor weight, fv_tensor x, fv_ten
     return dec->be->ops->rope(dec->be, &a);
 }
 
-/* y += x w^T + bias; with post_norms the product is normed first, in h. */
+/* y += h, normed first with post_norms, scaled with residual_scale; h is overwritten. */
+static fv_status add_output(fv_decoder *dec, fv_tensor h, fv_tensor post_norm, fv_tensor y) {
+    fv_activate_args add = {.act = FV_ACT_NONE, .x = h, .y = y, .accumulate = true};
+    if (post_norm.data) FV_TRY(norm(dec, h, post_norm, h));
+    if (dec->residual.data) return scale_rows(dec, h, dec->residual, y, true);
+    return dec->be->ops->activate(dec->be, &add);
+}
+
+/* y += x w^T + bias; with post_norms the product is normed first, with residual_scale scaled, in h. */
 static fv_status linear_add(fv_decoder *dec, fv_tensor x, fv_tensor w, fv_tensor bias,
                             fv_tensor post_norm, fv_tensor h, fv_tensor y) {
-    bool normed = post_norm.data;
-    fv_linear_args a = {.x = x, .n_part = 1, .part = {{w, bias, normed ? h : y, !normed}}};
-    fv_activate_args add = {.act = FV_ACT_NONE, .x = h, .y = y, .accumulate = true};
+    bool apart = post_norm.data || dec->residual.data;
+    fv_linear_args a = {.x = x, .n_part = 1, .part = {{w, bias, apart ? h : y, !apart}}};
     FV_TRY(dec->be->ops->linear(dec->be, &a));
-    if (!normed) return FV_OK;
-    FV_TRY(norm(dec, h, post_norm, h));
-    return dec->be->ops->activate(dec->be, &add);
+    return apart ? add_output(dec, h, post_norm, y) : FV_OK;
 }
 
 /* Reserves memory for the pass's rows in a layer and points `write` to it. */
@@ -258,7 +293,7 @@ static int32_t weight_heads(const fv_decoder *dec, fv_tensor w) {
 }
 
 /* y = RoPE(norm(h w^T + bias)) for a set's rows, packed; y is cut from s->some. */
-static fv_status project_subset(fv_decoder *dec, int32_t l, const fv_query_rows *set,
+static fv_status project_subset(fv_decoder *dec, int32_t rope, const fv_query_rows *set,
                                 const layer_scratch *s, fv_tensor w, fv_tensor bias,
                                 fv_tensor weight, fv_tensor *y) {
     fv_tensor h = fv_tensor_rows(s->some_h, 0, set->n);
@@ -271,7 +306,6 @@ static fv_status project_subset(fv_decoder *dec, int32_t l, const fv_query_rows 
     FV_TRY(dec->be->ops->index_select(dec->be, &rows));
     FV_TRY(dec->be->ops->linear(dec->be, &a));
     if (arranged) FV_TRY(fv_heads_arrange(dec, raw, stride, *y));
-    int32_t rope = fv_text_rope(dec->cfg, l);
     return fv_decoder_rope(dec, weight, *y, set->cos[rope], set->sin[rope]);
 }
 
@@ -298,7 +332,8 @@ static fv_status write_kv(fv_decoder *dec, const fv_forward_batch *pass, fv_forw
     FV_TRY(write_rows(dec, pass, t->write, keys->all ? s->k : none, s->v));
     if (!keys->all && keys->n > 0) {
         FV_TRY(reserve_rows(pass, t, l, keys->write));
-        FV_TRY(project_subset(dec, l, keys, s, w->k, w->k_bias, w->k_norm, &k));
+        FV_TRY(project_subset(dec, fv_text_rope(dec->cfg, l), keys, s, w->k, w->k_bias, w->k_norm,
+                              &k));
         FV_TRY(write_rows(dec, pass, keys->write, k, none));
     }
     return declare_rows(pass, t, l);
@@ -321,13 +356,13 @@ static fv_status project(fv_decoder *dec, const fv_forward_batch *pass, fv_forwa
     if (arranged && keys->all) FV_TRY(fv_heads_arrange(dec, k, dec->cfg->d_head, s->k));
     if (arranged && queries->all)
         FV_TRY(fv_heads_arrange(dec, q_raw, q_raw.cols / dec->cfg->n_head, s->q));
-    fv_tensor c = t->cos[fv_text_rope(dec->cfg, l)], sine = t->sin[fv_text_rope(dec->cfg, l)];
-    if (keys->all) FV_TRY(fv_decoder_rope(dec, w->k_norm, s->k, c, sine));
-    if (queries->all) FV_TRY(fv_decoder_rope(dec, w->q_norm, s->q, c, sine));
+    const int32_t k_rope = fv_text_rope(dec->cfg, l), q_rope = fv_text_query_rope(dec->cfg, l);
+    if (keys->all) FV_TRY(fv_decoder_rope(dec, w->k_norm, s->k, t->cos[k_rope], t->sin[k_rope]));
+    if (queries->all) FV_TRY(fv_decoder_rope(dec, w->q_norm, s->q, t->cos[q_rope], t->sin[q_rope]));
     FV_TRY(write_kv(dec, pass, t, l, keys, s));
     if (queries->all || queries->n == 0) return FV_OK;
     fv_tensor q;
-    FV_TRY(project_subset(dec, l, queries, s, w->q, w->q_bias, w->q_norm, &q));
+    FV_TRY(project_subset(dec, q_rope, queries, s, w->q, w->q_bias, w->q_norm, &q));
     return spread(dec, queries, q, s->q);
 }
 
@@ -366,6 +401,10 @@ static fv_status attend(fv_decoder *dec, const fv_forward_batch *pass, const fv_
 
 static fv_status ffn(fv_decoder *dec, const fv_text_layer *w, const layer_scratch *s, fv_tensor x) {
     FV_TRY(norm(dec, x, w->mlp_norm, s->h));
+    if (w->router.data) {
+        FV_TRY(fv_experts_run(&dec->experts_ws, dec->cfg, w, s->h, s->h));
+        return add_output(dec, s->h, w->mlp_post_norm, x);
+    }
     fv_linear_args in = {
         .x = s->h,
         .n_part = 2,

@@ -12,6 +12,7 @@
  *   RoPE(q, k, rope_pos);  append k, v
  *   x = x + (attention(q) Wo^T + bo)
  *   x = x + (act(h' Wg^T) * (h' Wu^T)) Wd^T,   h' = RMSNorm(x)
+ *   in a sparse layer the last term is that of a mixture of experts (experts.h)
  *   with post_norms, both terms added to x are normed: RMSNorm(attention(q) Wo^T), ...
  *
  * In a model with recurrent layers (config.h) a layer begins with them; attention's output may be
@@ -46,6 +47,9 @@ fv_backend *fv_decoder_backend(const fv_decoder *dec);
 
 /* Embeddings of n token ids into y [n, d]. FV_EINVAL for an id outside the vocabulary. */
 fv_status fv_decoder_embed(fv_decoder *dec, const int32_t *ids, int32_t n, fv_tensor y);
+
+/* Copies embeddings of image tokens x [n, d] to y, scaled as the model scales them. */
+fv_status fv_decoder_embed_images(fv_decoder *dec, fv_tensor x, fv_tensor y);
 
 /* A capture: the attention of a sequence's last tokens to each key in one layer, per query head,
  * summed over those tokens. For a single token, added to zeros, these are its attention

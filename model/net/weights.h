@@ -15,6 +15,9 @@ typedef struct fv_text_layer {
     fv_tensor attn_post_norm, mlp_post_norm; /* [1, d], with post_norms */
     fv_tensor gate, up, down;                /* [m, d] [m, d] [d, m] */
     fv_tensor gate_bias, up_bias, down_bias;
+    /* In a sparse layer these take the place of gate, up and down: [E, d]; [E 2m, d], of each expert
+     * its gate and then its up projection; [E d, m]. m is the width of an expert. */
+    fv_tensor router, experts_in, experts_out;
     /* A recurrent layer has these in place of q, k, v and o: Hv value heads, C columns. */
     fv_tensor delta_qkv, delta_z, delta_b, delta_a; /* [C, d] [Hv Dv, d] [Hv, d] [Hv, d] */
     fv_tensor delta_conv;                           /* [C, taps] */

@@ -26,7 +26,8 @@ double fv_plan_flops(const fv_plan *plan, const fv_flops_net *net, fv_flops_rule
         if (plan->share.source_layer[l] != l) reused = plan->share.text ? n : visual;
         double pairs = rule == FV_FLOPS_EXECUTED ? n * (n + 1) / 2 : n * n;
         sum += n * d * (2 * wide + 2 * narrow) - reused * d * (wide + narrow);
-        sum += 2 * wide * pairs + 3 * n * d * net->d_ffn;
+        double ffn = net->ffn_of ? (double)net->ffn_of[l] : net->d_ffn;
+        sum += 2 * wide * pairs + 3 * n * d * ffn;
         sum += n * (net->recurrent + (net->gated ? d * wide : 0));
     }
     if (rule == FV_FLOPS_EXECUTED) sum += d * net->vocab;

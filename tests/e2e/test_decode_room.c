@@ -10,6 +10,7 @@ TestSuite(decode_room, .init = write_checkpoint, .fini = remove_checkpoint, .tim
 enum { LARGE = MANY, SMALL = TOKENS, N = 6 };
 static handoff h[N];
 static uint64_t bytes_large, bytes_small;
+static bool expects; /* the worker reserves memory for as many tokens as it expects */
 
 static uint64_t bytes_used(void) {
     Fovea__Inference__V1__Load l = fv_decode_worker_load(rig.worker);
@@ -30,9 +31,12 @@ static void ask_for(handoff *x, int32_t max_tokens, uint32_t age_ms, uint32_t wa
 
 static void give_back(handoff *x) { tell(x, run_abandon); }
 
-/* The sizes of large and small requests, then a worker with this much memory. */
+/* The sizes of large and small requests, then a worker with this much memory. Memory is reserved for all tokens,
+ * so that the sizes say what fits. */
 static void open_with(fv_decode_options *opt, double n_large, double n_small) {
-    open_all(NULL);
+    fv_decode_options all = fv_decode_options_default();
+    all.reserve_all = true;
+    open_all(&all);
     ask_for(&h[0], LARGE, 0, 0);
     UNTIL(has_room(&h[0]));
     UNTIL((bytes_large = bytes_used()) > 0);
@@ -48,6 +52,7 @@ static void open_with(fv_decode_options *opt, double n_large, double n_small) {
     close_all();
     memset(h, 0, sizeof h);
     rig.exporting = NULL;
+    opt->reserve_all = !expects;
     opt->kv_bytes = (size_t)(n_large * (double)bytes_large + n_small * (double)bytes_small);
     open_all(opt);
 }
@@ -219,4 +224,29 @@ Test(decode_room, a_tenant_has_what_it_may_and_no_more_and_others_do_not_wait_fo
     UNTIL(is_over(&h[4]));
     cr_assert_eq(h[4].status, FV_ENOMEM, "it never may: %s", h[4].why);
     close_with(5);
+}
+
+Test(decode_room, more_fit_if_memory_is_reserved_for_what_is_expected) {
+    fv_decode_options opt = fv_decode_options_default();
+    expects = true;
+    open_with(&opt, 1.9, 0);
+    cr_assert_gt(fv_decode_worker_load(rig.worker).tokens_expected, 300);
+    cr_assert_lt(fv_decode_worker_load(rig.worker).tokens_expected, LARGE);
+    ask_for(&h[0], LARGE, 0, 0);
+    ask_for(&h[1], LARGE, 0, 0);
+    UNTIL(has_room(&h[0]) && has_room(&h[1]));
+    close_with(2);
+}
+
+Test(decode_room, what_would_not_fit_an_empty_pool_at_its_full_length_is_refused_nevertheless) {
+    fv_decode_options opt = fv_decode_options_default();
+    expects = true;
+    open_with(&opt, 0.97, 0);
+    ask_for(&h[0], LARGE, 0, 0);
+    UNTIL(is_over(&h[0]));
+    cr_assert_eq(h[0].status, FV_ENOMEM, "%s", h[0].why);
+    h[1].open_ended = true;
+    ask_for(&h[1], LARGE, 0, 0);
+    UNTIL(has_room(&h[1]));
+    close_with(2);
 }

@@ -122,14 +122,20 @@ Test(router_generate, a_request_without_max_tokens_gets_the_default) {
     router_rig_close(&r);
 }
 
-Test(router_generate, a_default_that_fits_no_worker_is_halved_until_it_does) {
+Test(router_generate, a_default_that_fits_no_worker_is_cut_by_the_worker) {
     fv_router_options opt = router_rig_options();
-    opt.max_tokens_default = 1000;
-    r.d.capacity = 129000; /* 512 bytes a token, of 256 positions */
+    opt.max_tokens_default = 300;
+    r.d.capacity = 70000; /* 512 bytes a token: 128 tokens fit */
     router_rig_with_workers(&r, &opt);
     client_ask_wait(&r, &k, 0);
     cr_assert_eq(k.end.status, FV_OK, "%s", k.why);
-    cr_assert_eq(r.p.max_tokens, 250);
+    cr_assert_eq(r.p.max_tokens, 300);
+    cr_assert(r.p.open_ended && !r.p.reserve_all);
+    client_ask_wait(&r, &k, 250);
+    cr_assert_eq(k.end.status, FV_ENOMEM, "so many were asked for: %s", k.why);
+    client_ask_wait(&r, &k, 4);
+    cr_assert_eq(k.end.status, FV_OK, "%s", k.why);
+    cr_assert_not(r.p.open_ended);
     router_rig_close(&r);
 }
 
