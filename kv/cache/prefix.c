@@ -70,7 +70,7 @@ fv_status fv_prefix_take(fv_prefix_cache *c, const fv_chain_link *link, int32_t 
         segment[i] = fv_segments_find(&c->segments, &link[i].key);
         segment[i]->n_user++;
         out->seconds += segment[i]->seconds;
-        fv_segments_touch(segment[i]);
+        fv_segments_use(segment[i]);
     }
     return FV_OK;
 }
@@ -239,7 +239,7 @@ void fv_prefix_draft_keep(fv_prefix_cache *c, fv_prefix_draft *d, const char *te
     int32_t n = d->n_old;
     while (n < d->n_link && (d->segment[n] = add_segment(c, tenant, d->segment[n], cost))) n++;
     for (int32_t i = n + 1; i < d->n_link; i++) free_segment(c, d->segment[i]);
-    while (n > 0) fv_segments_touch(d->segment[--n]);
+    while (n > 0) fv_segments_renew(d->segment[--n]);
     close_draft(d);
 }
 

@@ -14,7 +14,7 @@
  * one before it.
  *
  * MEMORY is on the store's device, apart from the pool, and never exceeds bytes_max, bookkeeping included. When it is
- * full, the tenant that holds most gives up its least recently used segments, so each of T tenants keeps up to a T-th
+ * full, the tenant that holds most gives up segments (segments.h says which), so each of T tenants keeps up to a T-th
  * whatever the others send. Segments that a request has taken stay. For the thread that computes. */
 #include "kv/cache/chain.h"
 #include "kv/kv.h"

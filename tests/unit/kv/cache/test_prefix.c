@@ -247,6 +247,35 @@ Test(prefix, rows_are_right_after_any_history_and_memory_stays_within_its_limit)
     fv_kv_pool_close(pool);
 }
 
+Test(prefix, prompts_that_come_once_do_not_push_out_those_that_come_again) {
+    fv_prefix_cache *c = open_cache(1500 * per_row); /* five prompts */
+    fv_kv_pool *pool = open_pool();
+    sample hot[2] = {make("", 290, 1, 0), make("", 290, 2, 1)};
+    for (int i = 0; i < 4; i++) (void)answer(c, pool, &hot[i % 2]);
+    for (int i = 0; i < 20; i++) {
+        sample once = make("", 290, 3 + i, 2 + i);
+        cr_assert_eq(answer(c, pool, &once), 0);
+    }
+    for (int i = 0; i < 2; i++)
+        cr_assert_geq(fv_prefix_rows(c, hot[i].link, hot[i].n_link, 290), 262, "prompt %d", i);
+    fv_prefix_cache_close(c);
+    fv_kv_pool_close(pool);
+}
+
+Test(prefix, what_came_again_long_ago_goes_in_the_end) {
+    fv_prefix_cache *c = open_cache(1500 * per_row);
+    fv_kv_pool *pool = open_pool();
+    sample old = make("", 290, 1, 0);
+    for (int i = 0; i < 2; i++) (void)answer(c, pool, &old);
+    for (int i = 0; i < 40; i++) {
+        sample s = make("", 290, 2 + i / 2 % 8, 1 + i / 2 % 8);
+        (void)answer(c, pool, &s);
+    }
+    cr_assert_eq(fv_prefix_rows(c, old.link, old.n_link, 290), 0);
+    fv_prefix_cache_close(c);
+    fv_kv_pool_close(pool);
+}
+
 /* ---- drafts ------------------------------------------------------------------------------ */
 
 Test(prefix, a_draft_is_found_when_it_is_kept_and_not_when_it_is_dropped) {
