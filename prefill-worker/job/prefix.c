@@ -228,12 +228,11 @@ fv_status fv_prefill_job_take_prefix(fv_prefill_job *j) {
 }
 
 void fv_prefill_job_give_prefix(fv_prefill_job *j) {
-    fv_prefix said = j->prefix;
+    fv_prefix held = j->prefix; /* its counts stay as they are: another thread may report them */
     fv_prefix_draft_drop(j->prefixes, &j->draft);
-    fv_prefix_give(j->prefixes, &j->prefix);
-    said.n_link = 0;
-    said.segment = NULL;
-    j->prefix = said;
+    j->prefix.n_link = 0;
+    j->prefix.segment = NULL;
+    fv_prefix_give(j->prefixes, &held);
 }
 
 fv_status fv_prefill_job_fill(void *user, fv_kv *kv, int32_t l0, int32_t l1) {
