@@ -82,7 +82,8 @@ def build(prompt: Union[str, Sequence[Turn]], images: Sequence[Image] = (), poli
           n_logprobs: int = 0, keep_ms: int = 0, conversation: bytes = b"", kept_tokens: bool = False,
           request_id: str = "", min_tokens: int = 0, stop_token_ids: Sequence[int] = (),
           allowed_token_ids: Sequence[int] = (), bad_words: Sequence[str] = (), special_tokens: bool = False,
-          include_stop: bool = False, truncate_prompt_tokens: Optional[int] = None) -> Any:
+          include_stop: bool = False, truncate_prompt_tokens: Optional[int] = None, cache_off: bool = False,
+          cache_salt: str = "") -> Any:
     """A GenerateRequest; fields as in inference.proto, which says what 0 and empty mean. None: unset."""
     turns = [Turn("user", prompt, images)] if isinstance(prompt, str) else list(prompt)
     if images and not isinstance(prompt, str):
@@ -100,7 +101,8 @@ def build(prompt: Union[str, Sequence[Turn]], images: Sequence[Image] = (), poli
                               ignore_eos=ignore_eos, n_logprobs=n_logprobs, keep_ms=keep_ms, conversation=conversation,
                               kept_tokens=kept_tokens, request_id=request_id, rules=rules,
                               special_tokens=special_tokens, include_stop=include_stop,
-                              truncate_prompt_tokens=truncate_prompt_tokens)
+                              truncate_prompt_tokens=truncate_prompt_tokens, cache_off=cache_off,
+                              cache_salt=cache_salt)
 
 
 def metadata(api_key: str) -> Sequence[Tuple[str, str]]:
