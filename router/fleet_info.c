@@ -56,6 +56,7 @@ static fv_status fill_methods(fv_arena *a, fv_model_message *out) {
 
 static fv_status fill_presets(fv_arena *a, fv_model_message *out) {
     int32_t n;
+    fv_policy policy;
     const fv_preset_info *in = fv_policy_presets(&n);
     preset_message *p;
     FV_TRY(FV_ARENA_NEW(a, n, p));
@@ -65,6 +66,8 @@ static fv_status fill_presets(fv_arena *a, fv_model_message *out) {
         p[i].name = (char *)in[i].name;
         p[i].text = (char *)in[i].text;
         p[i].meaning = (char *)in[i].meaning;
+        FV_TRY(fv_policy_parse(in[i].text, &policy));
+        p[i].bytes = fv_admit_policy_bytes(&policy, out);
         out->presets[i] = &p[i];
     }
     out->n_presets = (size_t)n;
