@@ -25,7 +25,6 @@ enum {
     LOGIT_BIAS_MAX = 300,
     ROLE_MAX = 64,
     AHEAD_MAX = 64,     /* bytes of NextImage.ahead */
-    POLICY_TEXT = 32,   /* tokens of text with which policies are compared */
     TEMPLATE_ROWS = 64, /* upper bound of the tokens that a chat template adds to a turn */
     TEXT_ROWS_MAX = 1 << 24,
 };
@@ -376,11 +375,12 @@ static bool is_exact(const request_message *r) {
     return r->prompt->form_case == FOVEA__INFERENCE__V1__PROMPT__FORM_IDS && !r->truncate_case;
 }
 
-/* ids: the number of text tokens is known. */
-static fv_status plan_policy(const fv_policy *policy, bool ids, const model_message *m,
-                             const extent *x, fv_plan *plan) {
+static fv_status make_plan(const request_message *r, const model_message *m, const extent *x,
+                           fv_plan *plan) {
+    fv_policy policy;
     fv_schedule fitted[FV_SCHEDULES];
     int32_t source_layers[FV_PLAN_MAX_LAYERS] = {0};
+    bool ids = is_exact(r);
     bool latent = m->latent_layers <= m->n_layer && m->latent_directions <= UINT16_MAX;
     bool calibrated = m->n_lazy_source_layers == m->n_layer; /* the worker is calibrated */
     for (uint32_t l = 0; calibrated && l < m->n_layer; l++)
@@ -406,27 +406,13 @@ static fv_status plan_policy(const fv_policy *policy, bool ids, const model_mess
                            .n_latent_steps = m->n_latent_steps,
                            .latent_steps = m->latent_steps,
                            .no_latent = m->no_latent[0] ? m->no_latent : NULL};
-    FV_TRY(fv_plan_make(policy, &shape, plan));
+    FV_TRY(fv_policy_from_message(r->policy, &policy));
+    FV_TRY(fv_plan_make(&policy, &shape, plan));
     plan->shape.calibrated = NULL;
     plan->shape.fitted = NULL;
     plan->shape.no_latent = NULL;
     plan->shape.latent_steps = NULL;
     return FV_OK;
-}
-
-static fv_status make_plan(const request_message *r, const model_message *m, const extent *x,
-                           fv_plan *plan) {
-    fv_policy policy;
-    FV_TRY(fv_policy_from_message(r->policy, &policy));
-    return plan_policy(&policy, is_exact(r), m, x, plan);
-}
-
-uint64_t fv_admit_policy_bytes(const fv_policy *policy, const model_message *m) {
-    const extent x = {.visual = m->n_image_tokens, .text = POLICY_TEXT};
-    fv_plan plan;
-    if (plan_policy(policy, true, m, &x, &plan) != FV_OK) return 0;
-    fv_plan_bytes bytes = fv_plan_count(&plan);
-    return bytes.held + bytes.tables;
 }
 
 /* bytes = 2 D w (sum over layers and heads of rows(policy) + N Hkv answer), w bytes per number, plus
@@ -441,6 +427,19 @@ static fv_status count_bytes(const request_message *r, const model_message *m, c
     *prompt = bytes.held + bytes.tables;
     *answer = parts * part * m->n_kv * x->answer;
     return FV_OK;
+}
+
+enum { POLICY_TEXT = 32 }; /* tokens of text with which policies are compared */
+
+uint64_t fv_admit_policy_bytes(const Fovea__Inference__V1__Policy *policy, const model_message *m) {
+    Fovea__Inference__V1__Prompt prompt = FOVEA__INFERENCE__V1__PROMPT__INIT;
+    request_message r = FOVEA__INFERENCE__V1__GENERATE_REQUEST__INIT;
+    const extent x = {.visual = m->n_image_tokens, .text = POLICY_TEXT};
+    uint64_t bytes, answer;
+    prompt.form_case = FOVEA__INFERENCE__V1__PROMPT__FORM_IDS; /* the text's length is known */
+    r.prompt = &prompt;
+    r.policy = (Fovea__Inference__V1__Policy *)(uintptr_t)policy;
+    return count_bytes(&r, m, &x, &bytes, &answer) == FV_OK ? bytes : 0;
 }
 
 /* Counts the positions of the image tokens, at most, after `condense`. */

@@ -37,6 +37,7 @@ fv_status fv_admit(const Fovea__Inference__V1__GenerateRequest *req,
 
 /* KV after the prefill of one image with as many tokens as the model has at most, and 32 tokens of text, at most; 0:
  * the model cannot run the policy. */
-uint64_t fv_admit_policy_bytes(const fv_policy *policy, const Fovea__Inference__V1__Model *model);
+uint64_t fv_admit_policy_bytes(const Fovea__Inference__V1__Policy *policy,
+                               const Fovea__Inference__V1__Model *model);
 
 #endif

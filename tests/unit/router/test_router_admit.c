@@ -282,9 +282,14 @@ Test(router_admit, zero_tokens_is_the_default) {
 }
 
 static uint64_t bytes_of(const char *text) {
+    Fovea__Inference__V1__Policy *message;
+    fv_arena arena = {0};
     fv_policy policy;
     cr_assert_eq(fv_policy_parse(text, &policy), FV_OK, "%s", fv_last_error());
-    return fv_admit_policy_bytes(&policy, &model);
+    cr_assert_eq(fv_policy_to_message(&policy, &arena, &message), FV_OK);
+    uint64_t bytes = fv_admit_policy_bytes(message, &model);
+    fv_arena_fini(&arena);
+    return bytes;
 }
 
 Test(router_admit, presets_are_compared_by_what_they_hold_of_an_image_and_a_question) {
