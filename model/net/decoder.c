@@ -22,7 +22,7 @@
 #include "common/convert.h"
 #include "model/net/experts.h"
 #include "model/net/forward_tables.h"
-#include "model/net/recurrent.h"
+#include "model/net/recurrent_internal.h"
 
 /* Activations of one layer. */
 typedef struct layer_scratch {
