@@ -264,7 +264,7 @@ static fv_status on_accepted(fv_choice *c, const accepted_message *m) {
     const fv_thinking_form *form = fv_thinking_form_named(m->reasoning_parser);
     char *name;
     set_prompt(c, m->n_prompt);
-    if (form && a->request.kind != FV_API_TEXT) {
+    if (form && a->request.kind != FV_API_TEXT && !a->constrained) {
         c->finds_thinking = c->usage.thinks = true;
         c->thinking = fv_thinking_begin(form, m->thinks);
     }

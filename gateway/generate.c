@@ -232,6 +232,7 @@ static fv_status start_calls(fv_answer *a) {
     a->choices = calloc((size_t)n, sizeof *a->choices);
     if (!a->choices) return FV_FAIL(FV_ENOMEM, "out of memory for %d answers", n);
     a->n_choice = a->n_left = n;
+    a->constrained = a->request.message.rules && a->request.message.rules->constraint;
     a->may_cut = a->request.message.n_stop > 0 && !a->request.message.include_stop;
     for (int32_t i = 0; i < n; i++) FV_TRY(start_call(a, i));
     return FV_OK;

@@ -2,6 +2,7 @@
  * model is, which decides how frames are taken and in which form it calls tools. */
 #include <stdlib.h>
 
+#include "gateway/api/tool_schema.h"
 #include "gateway/generate.h"
 
 void fv_answer_forget_media(fv_answer *a) {
@@ -55,13 +56,22 @@ static void begin_decoding(fv_answer *a, const fv_layout_config *layout) {
 
 /* ---- the model --------------------------------------------------------------------------- */
 
+/* Drops the other tools. */
+static void keep_tool(fv_answer *a, const char *name) {
+    json_t *one = json_pack("[O]", fv_api_find_tool(a->tools, name));
+    json_decref(a->tools);
+    a->tools = one;
+}
+
 /* A model whose form of calls is not known is told the tools, and what it writes is text. */
 static fv_status note_tools(fv_answer *a, const char *parser) {
     fv_api_request *q = &a->request;
+    const bool forced = q->tool_choice >= FV_API_TOOL_REQUIRED;
     if (!q->tools) return FV_OK;
-    a->form = fv_calls_form_named(parser);
     a->tools = json_loads(q->tools, 0, NULL);
     if (!a->tools) return FV_FAIL(FV_ENOMEM, "out of memory for tools");
+    a->form = forced ? fv_calls_form_forced(q->tool_name != NULL) : fv_calls_form_named(parser);
+    if (q->tool_name) keep_tool(a, q->tool_name);
     if (a->form && fv_calls_form_is_special(a->form) && !q->special_given)
         q->message.special_tokens = true;
     return FV_OK;

@@ -68,9 +68,14 @@ typedef struct fv_api_item {
 /* Fields that say how the chat is rendered, until the body ends. */
 typedef struct fv_api_chat_fields {
     bool opens, opens_given, continues, continues_given;
-    char *variables, *effort, *tools; /* JSON; NULL: not given */
+    char *variables, *effort, *tools, *tool_choice; /* JSON; NULL: not given */
     char *chat_template;
 } fv_api_chat_fields;
+
+/* Fields that say what form the answer has, as JSON; NULL: not given. */
+typedef struct fv_api_form_fields {
+    char *format, *outputs, *json, *regex, *choice, *grammar;
+} fv_api_form_fields;
 
 struct fv_api_reader {
     fv_json json;
@@ -84,6 +89,7 @@ struct fv_api_reader {
     int32_t n_skipped; /* open objects and arrays of the value being skipped */
     fv_api_capture capture;
     fv_api_chat_fields chat;
+    fv_api_form_fields form;
     bool in_string;
     char key[FV_API_KEY_MAX + 1];
     size_t n_key;
@@ -200,6 +206,18 @@ fv_status fv_api_prompt_logprobs(fv_api_reader *r, const fv_json_event *e);
 fv_status fv_api_skip_special(fv_api_reader *r, const fv_json_event *e);
 /* Asks for at least n alternatives for each token of the prompt. */
 void fv_api_want_prompt_logprobs(fv_api_request *q, uint32_t n);
+
+/* form.c: read the fields of these names. _form_end writes the message's constraint. */
+fv_status fv_api_response_format(fv_api_reader *r, const fv_json_event *e);
+fv_status fv_api_structured_outputs(fv_api_reader *r, const fv_json_event *e);
+fv_status fv_api_guided_json(fv_api_reader *r, const fv_json_event *e);
+fv_status fv_api_guided_regex(fv_api_reader *r, const fv_json_event *e);
+fv_status fv_api_guided_choice(fv_api_reader *r, const fv_json_event *e);
+fv_status fv_api_guided_grammar(fv_api_reader *r, const fv_json_event *e);
+fv_status fv_api_form_end(fv_api_reader *r);
+
+/* The rules of the message, made when they are first needed (rules.c). */
+fv_status fv_api_rules_of(fv_api_reader *r, Fovea__Inference__V1__TokenRules **out);
 
 /* request.c: the body's object. */
 extern const fv_api_shape fv_api_body;

@@ -63,7 +63,8 @@ static fv_status read_request(fv_task *t) {
                                   .cache = l->cache,
                                   .owner = m->tenant,
                                   .pool = l->pool,
-                                  .generation = fv_engine_generation_options(e, r->ignore_eos),
+                                  .generation = fv_engine_generation_options(
+                                      e, r->ignore_eos && !fv_request_constrained(r->rules)),
                                   .until_s = chat_until(t),
                                   .want_kept = r->kept_tokens,
                                   .want_digest = r->digests};

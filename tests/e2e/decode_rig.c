@@ -237,8 +237,8 @@ void prefill(handoff *h, const char *policy, int32_t max_tokens, int32_t n_more,
     fv_logprob *scratch = malloc(FV_SAMPLE_SCRATCH((size_t)vocab) * sizeof *scratch);
     fv_sampling greedy = fv_sampling_default();
     fv_sampled token;
-    fv_sample(&greedy, NULL, logits, rig.p_engine.n_vocab, h->ids, h->n, h->n, (uint64_t)n_more,
-              scratch, &token);
+    (void)fv_sample(&greedy, NULL, logits, rig.p_engine.n_vocab, h->ids, h->n, h->n,
+                    (uint64_t)n_more, scratch, &token);
     h->first =
         (fv_first_token){.id = token.id, .logprob = token.logprob, .step = (uint64_t)n_more + 1};
     h->first_digest = fv_logits_digest(logits, vocab);

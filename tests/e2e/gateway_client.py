@@ -239,8 +239,10 @@ def a_conversation_is_kept_and_goes_on():
 
 
 def mistakes_are_named():
-    refused(question(tool_choice="required"), "tool_choice", "not supported")
-    refused(question(response_format={"type": "json_object"}), "response_format", "plain text")
+    refused(question(tool_choice="required"), "tool_choice", "no tools to call")
+    refused(question(response_format={"type": "xml"}), "response_format", "json_schema")
+    refused(question(guided_json={"type": "string", "not": {"type": "null"}}), None, "'not'")
+    refused(question(guided_regex="(a"), None, "not closed")
     refused(question(best_of=2), "best_of", "not ranked")
     refused(question(max_tokens=1e300), "max_tokens", "1 to 2147483647")
     refused(question(temperature=-1), "temperature", "0..100")

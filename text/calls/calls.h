@@ -32,6 +32,10 @@ const fv_calls_form *fv_calls_form_named(const char *name);
 /* Returns the form that a chat template of this text teaches its model, NULL: none is found. */
 const fv_calls_form *fv_calls_form_of_template(const char *program);
 
+/* Returns the form of an answer that is a call by a grammar: {"name", "arguments"}, or with `named` the
+ * arguments alone, of the one tool that the parser is given. */
+const fv_calls_form *fv_calls_form_forced(bool named);
+
 const char *fv_calls_form_name(const fv_calls_form *f);
 
 /* Tells whether the form's marks are special tokens, which must then be part of the text. */

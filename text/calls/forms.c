@@ -56,6 +56,14 @@ const fv_calls_form *fv_calls_form_of_template(const char *program) {
     return NULL;
 }
 
+const fv_calls_form *fv_calls_form_forced(bool named) {
+    static const fv_calls_form call = {
+        .name = "call", .at_start = true, .scan = fv_scan_json_call, .read = fv_read_json_call};
+    static const fv_calls_form arguments = {
+        .name = "arguments", .at_start = true, .scan = fv_scan_json, .read = fv_read_arguments};
+    return named ? &arguments : &call;
+}
+
 const char *fv_calls_form_name(const fv_calls_form *f) { return f->name; }
 
 bool fv_calls_form_is_special(const fv_calls_form *f) { return f->special; }
