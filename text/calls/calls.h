@@ -64,7 +64,7 @@ fv_status fv_calls_parser_open(const fv_calls_form *form, const json_t *tools,
                                const fv_calls_events *events, void *user, fv_calls_parser **out);
 void fv_calls_parser_close(fv_calls_parser *p); /* NULL is fine */
 
-/* _feed takes the next n bytes of the answer; _end what is held back, when the answer is over.
+/* _feed takes the next n bytes of the answer, none of which is NUL; _end what is held back, when the answer is over.
  * FV_ENOMEM, or a failure of an event. Nothing may be fed after a failure. */
 fv_status fv_calls_parser_feed(fv_calls_parser *p, const char *text, size_t n);
 fv_status fv_calls_parser_end(fv_calls_parser *p);
