@@ -113,9 +113,10 @@ def marked():
     messages = [{"role": "user", "content": "hi"}]
     count = lambda **more: ask("POST", "/tokenize", dict(messages=messages, **more))["count"]
     tools = [{"type": "function", "function": TOOL}]
+    strict = [{"type": "function", "function": dict(TOOL, strict=True)}]
     assert count(tools=tools) > count(tools=[]) == count(), "the template has the tools"
     for more, thinks in ({}, True), ({"chat_template_kwargs": {"enable_thinking": False}}, False):
-        for extra in {}, {"tools": tools}:
+        for extra in {}, {"tools": tools}, {"tools": strict}:
             a = ask("POST", "/v1/chat/completions", dict(messages=messages, max_tokens=6, ignore_eos=True, temperature=0, **more, **extra))
             message, usage = a["choices"][0]["message"], a["usage"]
             assert ("reasoning_content" in message) == thinks and (message["content"] == "") == thinks, message

@@ -40,6 +40,7 @@ struct fv_calls_form {
     const char *known[FV_CALLS_MARKS]; /* templates with one of these have this form */
     bool at_start; /* '{' at the answer's beginning or behind a call begins a call too */
     bool special, short_ids;
+    const fv_calls_frame *frame; /* NULL: none */
     fv_calls_scan scan;
     fv_calls_read read;
 };

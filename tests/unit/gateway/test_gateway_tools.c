@@ -204,6 +204,24 @@ Test(gateway_tools, a_function_can_be_named) {
                      "{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"array\"}}}");
 }
 
+Test(gateway_tools, strict_functions_have_their_arguments_held) {
+    open_with("hermes", "think", two_calls);
+    json_decref(whole("{" HELLO
+                      ",\"tools\":[" TOOL("look") ",{\"type\":\"function\",\"function\":{\"name\":"
+                                                  "\"wait\",\"strict\":true,\"parameters\":{"
+                                                  "\"type\":\"object\",\"properties\":{}}}}]}",
+                      "tool_calls"));
+    cr_assert_str_eq(
+        rig.router.p.schema,
+        "{\"type\":\"structural_tag\",\"triggers\":[\"<tool_call>\"],\"structures\":[{\"begin\":"
+        "\"<tool_call>\\n{\\\"name\\\": \\\"look\\\", \\\"arguments\\\": \",\"schema\":{\"type\":"
+        "\"object\"},\"end\":\"}\\n</tool_call>\"},{\"begin\":\"<tool_call>\\n{\\\"name\\\": "
+        "\\\"wait\\\", \\\"arguments\\\": \",\"schema\":{\"type\":\"object\",\"properties\":{}},"
+        "\"end\":\"}\\n</tool_call>\"}]}");
+    json_decref(whole("{" HELLO "," TOOLS "}", "tool_calls"));
+    cr_assert_str_empty(rig.router.p.schema);
+}
+
 static void refused(const char *tools, const char *param, const char *why) {
     char body[1024];
     snprintf(body, sizeof body, "{" HELLO ",%s}", tools);
