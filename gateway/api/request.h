@@ -83,7 +83,7 @@ typedef struct fv_api_bytes {
 /* What only a response has. */
 typedef struct fv_api_response_fields {
     char *instructions, *previous; /* NULL: none */
-    char *metadata;                /* JSON; NULL: none */
+    char *metadata, *format;       /* JSON; NULL: none */
     char *effort;                  /* reasoning_effort; NULL: none */
     char *tools;                   /* as they were given; NULL: none */
     bool store;

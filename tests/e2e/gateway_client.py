@@ -296,7 +296,7 @@ def answers_have_the_form_that_was_asked_for():
 
 
 def mistakes_are_named():
-    refused(question(tool_choice="required"), "tool_choice", "not supported")
+    refused(question(tool_choice="required"), "tool_choice", "no tools to call")
     refused(question(response_format={"type": "xml"}), "response_format", "json_schema")
     refused(question(guided_json={"type": "string", "not": {"type": "null"}}), None, "'not'")
     refused(question(guided_regex="(a"), None, "not closed")
