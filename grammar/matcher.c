@@ -223,7 +223,7 @@ fv_status fv_matcher_seek(fv_matcher *m, const int32_t *answer, int32_t n) {
 int32_t fv_matcher_vocab(const fv_matcher *m) { return m->trie->n_vocab; }
 bool fv_matcher_may_end(const fv_matcher *m) { return m->may_end; }
 
-/* Where the automaton has forgotten this state since the last call, the tokens are read again. */
+/* The tokens are read again if the automaton has forgotten this state since the last call. */
 static fv_status settle(fv_matcher *m) {
     if (m->generation == fv_automaton_generation(m->grammar->automaton)) return FV_OK;
     const size_t n = m->n;

@@ -150,7 +150,7 @@ static bool make_room(fv_prefix_cache *c, size_t bytes) {
     return true;
 }
 
-/* Where the rows of link i are in a store. */
+/* The place of link i's rows in a store. */
 static place place_of(const fv_chain_link *link, int32_t i) {
     fv_chain_link before = i ? link[i - 1] : (fv_chain_link){.end = 0};
     bool visual = link[i].n_visual > before.n_visual;

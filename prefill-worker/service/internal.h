@@ -62,7 +62,7 @@ typedef struct fv_decode_peer {
     int32_t n_task; /* tasks that use it */
 } fv_decode_peer;
 
-/* What a task has to do with the cache of prefixes. */
+/* A task's part in the cache of prefixes. */
 typedef struct fv_task_prefix {
     bool taken;         /* what it computes is decided; others may wait for it */
     bool waited;        /* another task has computed for it, */

@@ -227,7 +227,7 @@ fv_status fv_calls_parser_feed(fv_calls_parser *p, const char *text, size_t n) {
     return run(p);
 }
 
-/* What is held is text, but for space behind a call. */
+/* Held bytes are text, but for space after a call. */
 fv_status fv_calls_parser_end(fv_calls_parser *p) {
     size_t n = p->n_held;
     if (p->state == TEXT && p->n_call > 0)

@@ -340,7 +340,7 @@ static int32_t same_under(const sample *s, const char *policy, bool keep) {
     return rows;
 }
 
-/* What any policy reads was computed as `exact` computes it, and what it leaves is read by `exact` with its own bits. */
+/* Rows that any policy reads were computed as `exact` computes it, and `exact` reads the rows that it leaves with its own bits. */
 Test(job_prefix, policies_that_act_after_layers_share_with_exact_and_all_keep_their_bits,
      .timeout = 600) {
     static policies list;
