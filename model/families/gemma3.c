@@ -1,5 +1,6 @@
 /* Gemma 3 (arXiv 2503.19786): a SigLIP tower with its last LayerNorm; a token is the mean of a
- * square of patches, normed and multiplied by a matrix. Tokens of an image see each other. */
+ * square of patches, normed and multiplied by a matrix. Tokens of an image see each other.
+ * ShieldGemma 2 (arXiv 2504.01081) is the same network, trained to answer Yes or No. */
 #include "model/families/keys.h"
 
 /* Parses mm_tokens_per_image, which must be a square number. */
@@ -45,19 +46,15 @@ static fv_status read_sizes(const json_t *obj, const char *where, fv_layout_conf
 
 static const fv_tensor_names names = {.inside = FV_TOWER_NAMES_GEMMA};
 
-const fv_family fv_family_gemma3 = {
-    .name = "gemma3",
-    .architecture = "Gemma3ForConditionalGeneration",
-    .layout = FV_LAYOUT_GEMMA3,
-    .text = "gemma3_text",
-    .tied = true,
-    .tower = "siglip_vision_model",
-    .image_token = 262144,
-    .strategy = "full",
-    .feature_layer = -1,
-    .names = &names,
-    .parse = parse,
-    .processor = {"Gemma3ImageProcessor"},
-    .read_sizes = read_sizes,
-    .pixels = {.resample = 2, .mean = {0.5F, 0.5F, 0.5F}, .std = {0.5F, 0.5F, 0.5F}},
-};
+#define GEMMA3                                                                                     \
+    .layout = FV_LAYOUT_GEMMA3, .text = "gemma3_text", .tied = true,                               \
+    .tower = "siglip_vision_model", .image_token = 262144, .strategy = "full",                     \
+    .feature_layer = -1, .names = &names, .parse = parse, .processor = {"Gemma3ImageProcessor"},   \
+    .read_sizes = read_sizes,                                                                      \
+    .pixels = {.resample = 2, .mean = {0.5F, 0.5F, 0.5F}, .std = {0.5F, 0.5F, 0.5F}}
+
+const fv_family fv_family_gemma3 = {GEMMA3, .name = "gemma3",
+                                    .architecture = "Gemma3ForConditionalGeneration"};
+
+const fv_family fv_family_shieldgemma2 = {GEMMA3, .name = "shieldgemma2",
+                                          .architecture = "ShieldGemma2ForImageClassification"};

@@ -109,6 +109,13 @@ static const fv_synth_form families[] = {
      .template = {LLAVA_TEMPLATE},
      .n_ahead = 2,
      .ahead = {{"<start_of_image>", "boi_token"}, {"<end_of_image>", "eoi_token"}}},
+    {.family = "shieldgemma2",
+     .classes = "Gemma3",
+     .image = {"<image_soft_token>", "image_token"},
+     .shown = "<start_of_image>",
+     .template = {LLAVA_TEMPLATE},
+     .n_ahead = 2,
+     .ahead = {{"<start_of_image>", "boi_token"}, {"<end_of_image>", "eoi_token"}}},
 };
 
 const fv_synth_form *fv_synth_form_of(const fv_model_config *cfg) {

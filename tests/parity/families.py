@@ -11,17 +11,17 @@ from cases import Case, deal
 # llava_mrope is LLaVA with the text model of a Qwen-VL family, and so with positions in a grid.
 FAMILIES = ["llava_next", "llava_onevision", "idefics3", "smolvlm", "llava_siglip", "llava_mrope",
             "internvl", "mistral3", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_5", "gemma3", "video_llava", "mobilevlm", "qwen2_vl_video", "qwen2_5_vl_video", "qwen3_vl_video", "qwen3_5_video", "video_llava_video",
-            "llava_granite", "llava_phi3", "ministral3", "qwen3_vl_moe", "qwen3_vl_moe_video", "pixtral"]
+            "llava_granite", "llava_phi3", "ministral3", "qwen3_vl_moe", "qwen3_vl_moe_video", "pixtral", "shieldgemma2"]
 # Families of the list that are others with a certain text model.
 WITH_TEXT = {"llava_granite": ("llava_next", "granite"), "llava_phi3": ("llava", "phi3"),
              "ministral3": ("mistral3", "ministral3")}
 CLASSES = {"llava_next": "LlavaNext", "llava_onevision": "LlavaOnevision", "idefics3": "Idefics3",
            "smolvlm": "SmolVLM", "llava": "Llava", "internvl": "InternVL",
            "mistral3": "Mistral3", "pixtral": "Llava", "qwen2_vl": "Qwen2VL", "qwen2_5_vl": "Qwen2_5_VL", "qwen3_vl": "Qwen3VL", "qwen3_5": "Qwen3_5", "qwen3_vl_moe": "Qwen3VLMoe",
-           "gemma3": "Gemma3", "video_llava": "VideoLlava"}
+           "gemma3": "Gemma3", "shieldgemma2": "ShieldGemma2", "video_llava": "VideoLlava"}
 QWEN_VL = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5")
 # The text of an image in a prompt.
-IMAGE_TOKENS = {"gemma3": "<start_of_image>", "internvl": "<IMG_CONTEXT>", "mistral3": "[IMG]", "pixtral": "[IMG]"} | dict.fromkeys(
+IMAGE_TOKENS = {"gemma3": "<start_of_image>", "shieldgemma2": "<start_of_image>", "internvl": "<IMG_CONTEXT>", "mistral3": "[IMG]", "pixtral": "[IMG]"} | dict.fromkeys(
     QWEN_VL, "<|vision_start|><|image_pad|><|vision_end|>")
 # (patch, patches along a side, merged along a side, pixels left over)
 MERGED = [(14, 4, 2, 0), (4, 6, 3, 0), (5, 4, 4, 3), (8, 2, 1, 0), (7, 6, 2, 5), (4, 25, 5, 0),
@@ -175,7 +175,9 @@ def config_of(rng, card, family):
         config |= {"vision_config": tower(card, kind, image), "image_token_id": image_token,
                    "scale_factor": card["grid"][2]}
         return config, image
-    if name == "gemma3":
+    if name in ("gemma3", "shieldgemma2"):
+        if name == "shieldgemma2":
+            config["architectures"] = ["ShieldGemma2ForImageClassification"]
         side = card["grid"][1] // card["grid"][2]
         return config | {"vision_config": tower(card, "siglip_vision_model", image),
                          "image_token_index": image_token, "boi_token_index": image_token - 2,
@@ -252,12 +254,12 @@ def make_family_cases(n, seed, pairs=True):
         family = name.removesuffix("_video")
         family, of_text = WITH_TEXT.get(family, (family, None))
         rng = random.Random(f"{name} {seed}")
-        merged = family in ("idefics3", "smolvlm", "internvl", "mistral3", "gemma3") + QWEN_VL
+        merged = family in ("idefics3", "smolvlm", "internvl", "mistral3", "gemma3", "shieldgemma2") + QWEN_VL
         mrope = family == "llava_mrope"
         grids = [g for g in MERGED if family != "internvl" or g[2] & (g[2] - 1) == 0]
         columns = {
             "family": [of_text] if of_text else ["qwen2_vl_text", "qwen2_5_vl_text", "qwen3_vl_text"] if mrope else
-                      [family + "_text"] if family in QWEN_VL + ("gemma3",) else ["llama"] if family == "mobilevlm" else
+                      ["gemma3_text"] if family == "shieldgemma2" else [family + "_text"] if family in QWEN_VL + ("gemma3",) else ["llama"] if family == "mobilevlm" else
                       ["llama", "mistral", "qwen2", "qwen3"], "heads": cases.HEADS,
             "layers": [1, 2, 3], "width": [24, 36, 52, 60, 64], "ffn": [40, 77, 99],
             "eps": [1e-5, 1e-6], "act": ["silu"], "rope": cases.ROPES, "bias": [True, False],

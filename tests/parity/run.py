@@ -15,6 +15,7 @@ difference over greatest value), the 16 tokens equal. transformers computes in f
 the weights are stored as. Ends with 1 when anything differs.
 """
 import argparse
+import json
 import pathlib
 import shutil
 import subprocess
@@ -52,12 +53,23 @@ def put_checkpoints(case, program, directory):
         case.write(ours)
         return ours, ours
     program.synth(case, ours)
+    if case.config["model_type"] == "shieldgemma2":
+        return ours, as_gemma3(ours, directory / "checkpoint_gemma3")
     kind = "llava" if case.has_vision else "text"
     if case.dialect in reference.LOADABLE[kind]:
         return ours, ours
     theirs = directory / "checkpoint_hub"
     program.synth(case, theirs, dialect="hub")
     return ours, theirs
+
+
+def as_gemma3(checkpoint, directory):
+    """The network that ShieldGemma 2's class has in it, which by itself says more than Yes and No."""
+    shutil.copytree(checkpoint, directory)
+    path = directory / "config.json"
+    config = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps(config | {"model_type": "gemma3", "architectures": ["Gemma3ForConditionalGeneration"]}))
+    return directory
 
 
 def reference_of(case, directory):
