@@ -243,6 +243,7 @@ typedef struct fv_trie_node {
 } fv_trie_node;
 
 struct fv_token_trie {
+    uint64_t serial; /* no other trie of the process has it */
     int32_t n_vocab;
     fv_trie_node *node; /* [n_node] */
     size_t n_node;

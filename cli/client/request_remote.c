@@ -95,6 +95,7 @@ fv_status fv_request_message(const fv_options *o, const fv_request_frames *v, fv
     out->n_stop = (size_t)fv_options_list(o, "stop", &stop);
     out->stop = (char **)stop;
     out->ignore_eos = fv_options_flag(o, "ignore-eos");
+    FV_TRY(fv_request_form_message(o, a, &out->rules));
     out->n_logprobs = (uint32_t)fv_options_int(o, "logprobs");
     out->digests = true;
     return FV_OK;
