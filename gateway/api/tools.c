@@ -51,14 +51,13 @@ static fv_status read_named(fv_api_reader *r) {
 
 /* ---- calls that must be made ------------------------------------------------------------- */
 
+/* The call's form takes the place of the text's: there will be no text. */
 static fv_status constrain(fv_api_reader *r, const json_t *list) {
     const char *name = r->out->tool_name;
     Fovea__Inference__V1__TokenRules *rules;
     if (name && !fv_api_find_tool(list, name))
         return FV_FAIL(FV_EINVAL, "no tool has the name '%.64s'", name);
     FV_TRY(fv_api_rules_of(r, &rules));
-    if (rules->constraint)
-        return FV_FAIL(FV_EINVAL, "a call and a form of the answer cannot both be asked for");
     FV_TRY(FV_ARENA_NEW(r->arena, 1, rules->constraint));
     fovea__inference__v1__constraint__init(rules->constraint);
     rules->constraint->kind_case = FOVEA__INFERENCE__V1__CONSTRAINT__KIND_JSON_SCHEMA;

@@ -25,3 +25,8 @@ for path, body in (("/v1/chat/completions", chat), ("/v1/chat/completions", dict
     assert status(path, body) == 401 and status(path, body, "another") == 401, path
 assert status("/v1/chat/completions", dict(chat, policy="quality"), key) == 403
 assert status("/health") == 200
+
+made = Request(f"http://{address}/v1/responses", json.dumps({"input": "hello", "max_output_tokens": 2}).encode(), {"Authorization": f"Bearer {key}"})
+kept = "/v1/responses/" + json.load(urlopen(made))["id"]
+for path in kept, kept + "/input_items":
+    assert status(path, shown=key) == 200 and status(path) == 401 and status(path, shown="another") == 401, path
