@@ -41,4 +41,6 @@ Test(clients, langchain) { asks("langchain"); }
 
 Test(clients, litellm) { asks("litellm"); }
 
+Test(clients, lmms_eval) { asks("lmms-eval"); }
+
 Test(clients, open_webui) { asks("open-webui"); }

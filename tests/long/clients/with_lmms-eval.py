@@ -15,18 +15,18 @@ from client import WAIT_S, base_url, name, skip_without
 if not importlib.util.find_spec("lmms_eval"):
     skip_without("no module lmms_eval", "lmms-eval")
 EXAMPLES = os.path.abspath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../../eval/examples"))
-TASK = f"""
+TASK = """
 task: shapes
 dataset_path: json
-dataset_kwargs: {{data_files: {{test: {EXAMPLES}/shapes.jsonl}}}}
+dataset_kwargs: {data_files: {test: DATA}}
 test_split: test
 output_type: generate_until
 doc_to_visual: !function utils.doc_to_visual
 doc_to_text: "question"
-doc_to_target: "answers"
-generation_kwargs: {{max_new_tokens: 32, temperature: 0}}
+doc_to_target: "{{answers[0]}}"
+generation_kwargs: {max_new_tokens: 32, temperature: 0}
 process_results: !function utils.process_results
-metric_list: [{{metric: exact_match, aggregation: mean, higher_is_better: true}}]
+metric_list: [{metric: exact_match, aggregation: mean, higher_is_better: true}]
 """
 UTILS = f"""
 from PIL import Image
@@ -35,11 +35,17 @@ def doc_to_visual(doc):
     return [Image.open("{EXAMPLES}/" + doc["image"]).convert("RGB")]
 
 def process_results(doc, results):
-    return {{"exact_match": float(results[0].strip().lower() == doc["answers"].lower())}}
+    return {{"exact_match": float(results[0].strip().lower() in doc["answers"])}}
 """
 with tempfile.TemporaryDirectory() as work:
     os.mkdir(f"{work}/task")
-    for file, text in ("shapes.yaml", TASK), ("utils.py", UTILS):
+    with open(f"{EXAMPLES}/shapes.jsonl", encoding="utf-8") as f:
+        items = [json.loads(line) for line in f]
+    with open(f"{work}/shapes.jsonl", "w", encoding="utf-8") as f:  # with one type in each column
+        for i in items:
+            answers = i["answers"] if isinstance(i["answers"], list) else [i["answers"]]
+            f.write(json.dumps({"image": i["image"], "question": i["question"], "answers": [str(a).lower() for a in answers]}) + "\n")
+    for file, text in ("shapes.yaml", TASK.replace("DATA", f"{work}/shapes.jsonl")), ("utils.py", UTILS):
         with open(f"{work}/task/{file}", "w", encoding="utf-8") as f:
             f.write(text)
     said = subprocess.run(
