@@ -436,6 +436,7 @@ fv_status fv_automaton_trim(fv_automaton *a, int32_t *state) {
 }
 
 void fv_automaton_refuel(fv_automaton *a) { a->steps = a->limits.mask_steps; }
+int64_t fv_automaton_spent(const fv_automaton *a) { return a->limits.mask_steps - a->steps; }
 int32_t fv_automaton_start(const fv_automaton *a) { return a->start; }
 bool fv_automaton_accepts(const fv_automaton *a, int32_t state) { return a->set[state].accepts; }
 uint64_t fv_automaton_generation(const fv_automaton *a) { return a->generation; }

@@ -7,7 +7,8 @@
 
 enum {
     COMPILE_STEPS = 20 * 1000 * 1000,
-    MASK_STEPS = 4 * 1000 * 1000,
+    MASK_STEPS = 400 * 1000,
+    ANSWER_STEPS = 20 * 1000 * 1000,
     BYTES = 32 << 20,
 };
 
@@ -95,6 +96,7 @@ fv_status fv_grammar_compile(const fv_grammar_spec *spec, const fv_grammar_limit
     fv_grammar_limits l = limits ? *limits : (fv_grammar_limits){0};
     if (!l.compile_steps) l.compile_steps = COMPILE_STEPS;
     if (!l.mask_steps) l.mask_steps = MASK_STEPS;
+    if (!l.answer_steps) l.answer_steps = ANSWER_STEPS;
     if (!l.bytes) l.bytes = BYTES;
     fv_compile c = {.steps = l.compile_steps, .bytes_max = l.bytes, .space = -1, .value = -1};
     fv_grammar *g = calloc(1, sizeof *g);
@@ -108,6 +110,7 @@ fv_status fv_grammar_compile(const fv_grammar_spec *spec, const fv_grammar_limit
         return fv_fail_prefix(st, "%s", name_of(spec->kind));
     }
     atomic_init(&g->refs, 1);
+    g->answer_steps = l.answer_steps;
     pthread_mutex_init(&g->lock, NULL);
     *out = g;
     return FV_OK;

@@ -44,7 +44,8 @@ typedef struct fv_grammar_spec {
 /* Limits on the cost of a grammar. 0 in a field: the default. */
 typedef struct fv_grammar_limits {
     int64_t compile_steps; /* default 20 million, well below a second */
-    int64_t mask_steps;    /* of one mask or one token; default 4 million */
+    int64_t mask_steps;    /* of one mask or one token; default 400 000, some ten milliseconds */
+    int64_t answer_steps;  /* of all masks and tokens of an answer; default 20 million */
     size_t bytes; /* of the compiled grammar, and again of what it learns; default 32 MiB each */
 } fv_grammar_limits;
 

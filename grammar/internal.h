@@ -210,7 +210,8 @@ int32_t fv_automaton_start(const fv_automaton *a);
 bool fv_automaton_accepts(const fv_automaton *a, int32_t state);
 /* The state after a byte: FV_AUTO_DEAD if none. FV_EINVAL: no steps left. */
 fv_status fv_automaton_next(fv_automaton *a, int32_t state, uint8_t byte, int32_t *next);
-void fv_automaton_refuel(fv_automaton *a); /* before each mask or token */
+void fv_automaton_refuel(fv_automaton *a);         /* before each mask or token */
+int64_t fv_automaton_spent(const fv_automaton *a); /* steps since then */
 /* Forgets all states but *state, which gets a new number, if they take more than the limit. The generation changes then,
  * and other numbers of the old one mean nothing any more. */
 fv_status fv_automaton_trim(fv_automaton *a, int32_t *state);
@@ -225,6 +226,7 @@ fv_auto_table fv_automaton_table(const fv_automaton *a);
 
 struct fv_grammar {
     atomic_int refs;
+    int64_t answer_steps;
     pthread_mutex_t lock; /* of what follows */
     fv_automaton *automaton;
     struct fv_mask_cache *masks;

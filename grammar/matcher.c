@@ -28,6 +28,7 @@ struct fv_matcher {
     uint64_t generation;
     int32_t state;
     bool may_end, strips;
+    int64_t spent; /* steps of the answer's tokens and masks */
     int32_t *seen; /* [n] */
     size_t n, cap;
     uint64_t *bits;
@@ -124,7 +125,6 @@ static fv_status mask_of(struct fv_mask_cache *m, fv_automaton *a, int32_t state
     if (m->owner[at]) m->slot[m->owner[at]] = 0;
     m->owner[at] = 0;
     memset(m->bits + at * m->n_word, 0, m->n_word * sizeof *m->bits);
-    fv_automaton_refuel(a);
     FV_TRY(
         walk(a, m->trie, 0, m->trie->n_node, 0, state, m->bits + at * m->n_word, &m->n_legal[at]));
     m->owner[at] = state;
@@ -175,6 +175,16 @@ static void rewind_to_start(fv_matcher *m) {
     to_state(m, fv_automaton_start(m->grammar->automaton));
 }
 
+/* Charges the steps since the last refuelling to the answer. */
+static fv_status charge(fv_matcher *m) {
+    m->spent += fv_automaton_spent(m->grammar->automaton);
+    fv_automaton_refuel(m->grammar->automaton);
+    return m->spent <= m->grammar->answer_steps
+               ? FV_OK
+               : FV_FAIL(FV_EINVAL, "the legal tokens of the answer have taken too many steps: the "
+                                    "grammar is too ambiguous; make it simpler");
+}
+
 static fv_status push_bytes(fv_matcher *m, const char *text, size_t n, int32_t *to) {
     fv_automaton *a = m->grammar->automaton;
     *to = m->state;
@@ -197,6 +207,7 @@ static fv_status push_token(fv_matcher *m, int32_t id) {
                        "token %zu of the answer, %d, is not legal under the request's grammar",
                        m->n, id);
     FV_TRY(fv_grow(&m->seen, &m->cap, m->n + 1, sizeof *m->seen));
+    FV_TRY(charge(m));
     FV_TRY(fv_automaton_trim(m->grammar->automaton, &to));
     m->generation = fv_automaton_generation(m->grammar->automaton);
     m->seen[m->n++] = id;
@@ -262,9 +273,11 @@ static fv_status mask(fv_matcher *m, int32_t *n_legal) {
     struct fv_mask_cache *cache;
     size_t slot;
     FV_TRY(settle(m));
+    fv_automaton_refuel(m->grammar->automaton);
     FV_TRY(cache_of(m->grammar, m->trie, &cache));
     FV_TRY(mask_of(cache, m->grammar->automaton, m->state, &slot));
     memcpy(m->bits, cache->bits + slot * cache->n_word, cache->n_word * sizeof *m->bits);
+    FV_TRY(charge(m));
     *n_legal = cache->n_legal[slot];
     return m->strips && m->n == 0 ? strip_first(m, n_legal) : FV_OK;
 }

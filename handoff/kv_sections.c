@@ -5,6 +5,7 @@
 #include <string.h>
 #include <xxhash.h>
 
+#include "grammar/grammar.h"
 #include "handoff/bytes.h"
 
 enum { HELLO_FIXED = 44, PROMPT_FIXED = 56, BIAS_BYTES = 8, BIAS_MAX = 1 << 16 };
@@ -22,9 +23,9 @@ fv_status fv_compat_make(const fv_compat_fields *f, fv_compat *out) {
     int n = snprintf(out->text, sizeof out->text,
                      "protocol=%d\nmodel=%s\nlayers=%d\nkv_heads=%d\nhead_dim=%d\ndtype=%s\n"
                      "layout=head,key,value\nrows=raw.1,packed.5,lead.1,tally.1\ncompute=%s\n"
-                     "latent=%s\n",
+                     "latent=%s\ngrammar=%d\n",
                      FV_WIRE_PROTOCOL, f->model, f->n_layer, f->n_kv, f->d_head, f->dtype,
-                     f->compute, latent);
+                     f->compute, latent, FV_GRAMMAR_VERSION);
     if (n < 0 || (size_t)n >= sizeof out->text)
         return FV_FAIL(FV_EINVAL, "the model's fingerprint is too long: %zu characters",
                        strlen(f->model));

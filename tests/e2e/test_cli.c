@@ -58,6 +58,34 @@ static json_int_t number(const json_t *root, const char *group, const char *key)
 
 /* ---- success ----------------------------------------------------------------------------- */
 
+Test(cli, an_answer_has_the_form_that_options_ask_for) {
+    char path[600];
+    FILE *f;
+    command_run(&r,
+                FOVEA " ask --checkpoint %s --image " IMAGE
+                      " --choice yes --choice 'not at all' 'Is it?'",
+                dir);
+    cr_assert_eq(r.status, 0, "%s", r.err);
+    cr_assert(strncmp(r.out, "yes\n", 4) == 0 || strncmp(r.out, "not at all\n", 11) == 0, "%s",
+              r.out);
+    snprintf(path, sizeof path, "%s/schema.json", dir);
+    cr_assert((f = fopen(path, "w")) != NULL);
+    fputs("{\"type\":\"array\",\"items\":{\"type\":\"boolean\"},\"minItems\":1,\"maxItems\":2}", f);
+    fclose(f);
+    command_run(
+        &r, FOVEA " ask --checkpoint %s --max-tokens 100 --ignore-eos --json-schema %s 'Is it?'",
+        dir, path);
+    cr_assert_eq(r.status, 0, "%s", r.err);
+    r.out[strcspn(r.out, "]") + 1] = '\0';
+    json_t *list = json_loads(r.out, 0, NULL);
+    cr_assert(json_array_size(list) == 1 || json_array_size(list) == 2, "%s", r.out);
+    cr_assert(json_is_boolean(json_array_get(list, 0)), "%s", r.out);
+    json_decref(list);
+    ask_fails("--regex '(a' x", 2, "not closed");
+    ask_fails("--regex a --choice b x", 2, "only one of");
+    ask_fails("--json-schema /none.json x", 1, "/none.json");
+}
+
 Test(cli, an_answer_streams_to_stdout_and_the_report_to_stderr) {
     command_run(&r, FOVEA " ask --checkpoint %s --image %s --ignore-eos --max-tokens 8 hello", dir,
                 IMAGE);

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "common/file.h"
-#include "text/sample.h"
+#include "text/generation.h"
 
 static const char *const files[] = {"deepseek",        "gemma", "gpt2",  "llama2",  "llama3",
                                     "metaspace-first", "o200k", "qwen2", "smollm2", "tekken"};
@@ -126,6 +126,52 @@ Test(token_trie, random_answers_are_texts_of_the_grammar) {
         free(l);
         fv_tokenizer_free(tok);
     }
+}
+
+/* Takes tokens from step `from` on into answer, and returns their number. */
+static int32_t take_all(const fv_generation_options *opt, const fv_tokenizer *tok, const float *l,
+                        int32_t *answer, int32_t from) {
+    fv_generation *g;
+    const fv_sampled *token;
+    const char *text;
+    size_t n_text;
+    cr_assert_eq(fv_generation_open(opt, tok, answer, from + 1, 1, &g), FV_OK, "%s",
+                 fv_last_error());
+    while (fv_generation_finish(g) == FV_FINISH_NOT)
+        cr_assert_eq(fv_generation_take(g, l, &token, &text, &n_text), FV_OK, "%s",
+                     fv_last_error());
+    cr_assert_eq(fv_generation_finish(g), FV_FINISH_EOS);
+    int32_t n, n_prompt;
+    const int32_t *ids = fv_generation_ids(g, &n, &n_prompt);
+    memcpy(answer, ids, (size_t)n * sizeof *ids);
+    fv_generation_close(g);
+    return n - n_prompt;
+}
+
+Test(token_trie, a_replayed_answer_gets_the_same_tokens) {
+    fv_tokenizer *tok = open_tokenizer("llama2");
+    const int32_t vocab = fv_tokenizer_vocab(tok), eos = eos_of(tok);
+    float *l = malloc((size_t)vocab * sizeof *l);
+    for (int32_t i = 0; i < vocab; i++) l[i] = (float)(i * 7919 % 1000) / 300;
+    fv_generation_options opt = {.sampling = fv_sampling_default(),
+                                 .rules = rules_of(FV_GRAMMAR_REGEX, "([a-z]{3,6} ){4,9}end"),
+                                 .max_tokens = 200,
+                                 .context = 1000,
+                                 .n_vocab = vocab,
+                                 .n_eos = 1,
+                                 .eos = &eos};
+    opt.sampling.temperature = 1;
+    opt.sampling.seed = 4;
+    int32_t first[300] = {5}, again[300];
+    const int32_t n = take_all(&opt, tok, l, first, 0);
+    cr_assert_gt(n, 5);
+    for (int32_t cut = 1; cut < n; cut++) {
+        memcpy(again, first, ((size_t)cut + 1) * sizeof *again);
+        cr_assert_eq(take_all(&opt, tok, l, again, cut), n);
+        cr_assert_eq(memcmp(again, first, ((size_t)n + 1) * sizeof *again), 0, "cut after %d", cut);
+    }
+    free(l);
+    fv_tokenizer_free(tok);
 }
 
 Test(token_trie, the_grammar_wins_over_other_rules) {
