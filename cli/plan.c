@@ -46,7 +46,8 @@ static double recurrent_of(const fv_text_config *c) {
     const fv_recurrent_config *r = &c->recurrent;
     double d = c->d_model, wide = fv_recurrent_width(r), values = r->n_value * r->d_value;
     double projections = d * (wide + 2 * values + 2 * r->n_value);
-    return r->n * (projections + r->taps * wide + 3 * values * r->d_key + 3 * d * c->d_ffn);
+    return r->n * (projections + r->taps * wide + 3 * values * r->d_key +
+                   3 * d * (double)fv_text_ffn_width(c, 0));
 }
 
 static fv_status read_net(const fv_options *o, answer *a) {

@@ -300,3 +300,17 @@ const fv_family fv_family_qwen3_vl_moe = {
     .parse = parse_3,
     .read_video = read_video_3,
 };
+
+/* Qwen3.5 with a mixture of experts and a shared expert in place of each FFN of the text model. */
+const fv_family fv_family_qwen3_5_moe = {
+    QWEN_VL_IMAGES,
+    .name = "qwen3_5_moe",
+    .layout = FV_LAYOUT_QWEN3_VL,
+    .architecture = "Qwen3_5MoeForConditionalGeneration",
+    .text = "qwen3_5_moe_text",
+    .tower = "qwen3_5_vision",
+    .image_token = 248056,
+    .names = &names_3,
+    .parse = parse_3_5,
+    .read_video = read_video_3,
+};

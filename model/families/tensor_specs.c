@@ -55,6 +55,7 @@ typedef enum when {
     SPARSE,
     SPARSE_PLAIN, /* whose matrices are [out, in], or transposed */
     SPARSE_TRANSPOSED,
+    SHARED,     /* the expert that every token goes through */
     PRE_NORMS,  /* norms of the text model's layers: before attention and FFN only, */
     POST_NORMS, /* or also after them */
     CONNECTOR_MLP,
@@ -154,6 +155,10 @@ static const row text_layer[] = {
      {DIM_EXPERTS, DIM_E, DIM_D},
      FV_ROLE_EXPERTS_TRANSPOSED,
      SPARSE_TRANSPOSED},
+    {"mlp.shared_expert.gate_proj.weight", L(gate), {DIM_M, DIM_D}, FV_ROLE_LINEAR, SHARED},
+    {"mlp.shared_expert.up_proj.weight", L(up), {DIM_M, DIM_D}, FV_ROLE_LINEAR, SHARED},
+    {"mlp.shared_expert.down_proj.weight", L(down), {DIM_D, DIM_M}, FV_ROLE_LINEAR, SHARED},
+    {"mlp.shared_expert_gate.weight", L(shared_gate), {DIM_ONE, DIM_D}, FV_ROLE_EXACT, SHARED},
 };
 
 static const row text_fused[] = {
@@ -177,9 +182,20 @@ static const row recurrent_layer[] = {
     {"linear_attn.norm.weight", L(delta_norm), {DIM_DELTA_D}, FV_ROLE_NORM, ALWAYS},
     {"linear_attn.out_proj.weight", L(delta_out), {DIM_D, DIM_DELTA_V}, FV_ROLE_LINEAR, ALWAYS},
     {"post_attention_layernorm.weight", L(mlp_norm), {DIM_D}, FV_ROLE_NORM, ALWAYS},
-    {"mlp.gate_proj.weight", L(gate), {DIM_M, DIM_D}, FV_ROLE_LINEAR, ALWAYS},
-    {"mlp.up_proj.weight", L(up), {DIM_M, DIM_D}, FV_ROLE_LINEAR, ALWAYS},
-    {"mlp.down_proj.weight", L(down), {DIM_D, DIM_M}, FV_ROLE_LINEAR, ALWAYS},
+    {"mlp.gate_proj.weight", L(gate), {DIM_M, DIM_D}, FV_ROLE_LINEAR, DENSE},
+    {"mlp.up_proj.weight", L(up), {DIM_M, DIM_D}, FV_ROLE_LINEAR, DENSE},
+    {"mlp.down_proj.weight", L(down), {DIM_D, DIM_M}, FV_ROLE_LINEAR, DENSE},
+    {"mlp.gate.weight", L(router), {DIM_EXPERTS, DIM_D}, FV_ROLE_ROUTER, SPARSE},
+    {"mlp.experts.gate_up_proj",
+     L(experts_in),
+     {DIM_EXPERTS, DIM_2E, DIM_D},
+     FV_ROLE_EXPERTS,
+     SPARSE},
+    {"mlp.experts.down_proj", L(experts_out), {DIM_EXPERTS, DIM_D, DIM_E}, FV_ROLE_EXPERTS, SPARSE},
+    {"mlp.shared_expert.gate_proj.weight", L(gate), {DIM_M, DIM_D}, FV_ROLE_LINEAR, SHARED},
+    {"mlp.shared_expert.up_proj.weight", L(up), {DIM_M, DIM_D}, FV_ROLE_LINEAR, SHARED},
+    {"mlp.shared_expert.down_proj.weight", L(down), {DIM_D, DIM_M}, FV_ROLE_LINEAR, SHARED},
+    {"mlp.shared_expert_gate.weight", L(shared_gate), {DIM_ONE, DIM_D}, FV_ROLE_EXACT, SHARED},
 };
 
 static const row text_back[] = {
@@ -317,7 +333,9 @@ static int64_t size_of(const fv_model_config *cfg, dim d, const char **key) {
     switch (d) {
     case DIM_NONE: break;
     case DIM_D: *key = "hidden_size"; return t->d_model;
-    case DIM_M: *key = "intermediate_size"; return t->d_ffn;
+    case DIM_M:
+        *key = t->shared_expert ? "shared_expert_intermediate_size" : "intermediate_size";
+        return t->d_ffn;
     case DIM_VOCAB: *key = "vocab_size"; return t->vocab;
     case DIM_Q: *key = "num_attention_heads * head_dim"; return (int64_t)t->n_head * t->d_head;
     case DIM_QUERY:
@@ -394,6 +412,7 @@ static bool exists(const builder *b, when w, int32_t layer) {
     case DENSE_APART: return !t->fused && !t->sparse[layer];
     case SPARSE: return t->sparse[layer];
     case SPARSE_PLAIN: return t->sparse[layer] && !t->experts_transposed;
+    case SHARED: return t->shared_expert && t->sparse[layer];
     case SPARSE_TRANSPOSED: return t->sparse[layer] && t->experts_transposed;
     case PRE_NORMS: return !t->post_norms;
     case POST_NORMS: return t->post_norms;

@@ -169,6 +169,26 @@ static const text_family families[] = {
      .attention_bias = true,
      .qk_norm = true,
      .recurrent = true},
+    {.name = "qwen3_5_moe_text",
+     .architecture = "Qwen3_5MoeForCausalLM",
+     .vocab = 248320,
+     .d_ffn = 512,
+     .n_kv = 2,
+     .max_position = 32768,
+     .bos = -1,
+     .eos = -1,
+     .d_model = 2048,
+     .n_layer = 40,
+     .n_head = 16,
+     .d_head = 256,
+     .section = {11, 11, 10},
+     .interleaved = true,
+     .attention_bias = true,
+     .qk_norm = true,
+     .recurrent = true,
+     .n_expert = 256,
+     .n_active = 8,
+     .d_expert = 512},
     {.name = "gemma3_text",
      .architecture = "Gemma3ForCausalLM",
      .vocab = 262208,
@@ -189,7 +209,7 @@ static const text_family families[] = {
 enum { N_FAMILY = sizeof families / sizeof *families };
 const char fv_config_text_families[] =
     "llama, mistral, ministral3, granite, phi3, qwen2, qwen3, qwen2_vl_text, qwen2_5_vl_text, "
-    "qwen3_vl_text, qwen3_vl_moe_text, qwen3_5_text and gemma3_text";
+    "qwen3_vl_text, qwen3_vl_moe_text, qwen3_5_text, qwen3_5_moe_text and gemma3_text";
 
 const char *fv_config_text_family(const char *name) {
     for (int i = 0; i < N_FAMILY; i++)
@@ -469,6 +489,15 @@ static fv_status parse_sparse(const json_t *obj, const char *where, fv_text_conf
     return FV_OK;
 }
 
+/* Parses the shared expert of Qwen3.5, all of whose layers are sparse. */
+static fv_status parse_shared(const json_t *obj, const char *where, fv_text_config *t) {
+    t->shared_expert = true;
+    t->d_ffn = 512;
+    for (int32_t l = 0; l < FV_MAX_LAYERS; l++) t->sparse[l] = true;
+    return fv_json_i32(obj, "shared_expert_intermediate_size", where, 1, FV_CONFIG_FFN_MAX,
+                       &t->d_ffn);
+}
+
 static fv_status parse_experts(const json_t *obj, const char *where, const text_family *f,
                                fv_text_config *t) {
     t->n_expert = f->n_expert, t->n_active = f->n_active, t->d_expert = f->d_expert;
@@ -488,6 +517,7 @@ static fv_status parse_experts(const json_t *obj, const char *where, const text_
             "%s: %d experts of 'hidden_size' %d and 'moe_intermediate_size' %d have more "
             "than %d rows in one tensor",
             where, t->n_expert, t->d_model, t->d_expert, EXPERT_ROWS_MAX);
+    if (f->recurrent) return parse_shared(obj, where, t);
     return parse_sparse(obj, where, t);
 }
 

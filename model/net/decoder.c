@@ -20,6 +20,7 @@
 #include <string.h>
 
 #include "common/convert.h"
+#include "kernels/activations.h"
 #include "model/net/experts.h"
 #include "model/net/forward_tables.h"
 #include "model/net/recurrent_internal.h"
@@ -27,8 +28,9 @@
 /* Activations of one layer. */
 typedef struct layer_scratch {
     fv_tensor h, q, k, v, o, gate, up;
-    fv_tensor some_h, some; /* for a set that is not all rows: states, and queries or keys */
-    fv_tensor some_raw;     /* heads of those, before they are rearranged */
+    fv_tensor some_h, some;        /* for a set that is not all rows: states, and queries or keys */
+    fv_tensor shared, shared_gate; /* of a shared expert: its output, and a number for each row */
+    fv_tensor some_raw;            /* heads of those, before they are rearranged */
     fv_recurrent_scratch recurrent;
 } layer_scratch;
 
@@ -186,7 +188,10 @@ static size_t scratch_bytes(const fv_text_config *c, fv_dtype act, int32_t rows)
     size_t head = fv_workspace_need(act, rows, c->n_head * c->d_head);
     size_t kv = fv_workspace_need(act, rows, c->n_kv * c->d_head);
     return fv_workspace_need(act, rows, c->d_model) + 2 * head + 2 * kv +
-           2 * fv_workspace_need(act, rows, c->d_ffn) + fv_recurrent_scratch_bytes(c, act, rows);
+           2 * fv_workspace_need(act, rows, c->d_ffn) + fv_recurrent_scratch_bytes(c, act, rows) +
+           (c->shared_expert
+                ? fv_workspace_need(FV_F32, rows, c->d_model) + fv_workspace_need(FV_F32, rows, 1)
+                : 0);
 }
 
 static layer_scratch cut_scratch(fv_decoder *dec, int32_t rows) {
@@ -201,6 +206,10 @@ static layer_scratch cut_scratch(fv_decoder *dec, int32_t rows) {
     s.gate = fv_workspace_cut(&dec->ws, act, rows, c->d_ffn);
     s.up = fv_workspace_cut(&dec->ws, act, rows, c->d_ffn);
     s.recurrent = fv_recurrent_scratch_cut(dec, rows);
+    if (c->shared_expert) {
+        s.shared = fv_workspace_cut(&dec->ws, FV_F32, rows, c->d_model);
+        s.shared_gate = fv_workspace_cut(&dec->ws, FV_F32, rows, 1);
+    }
     return s;
 }
 
@@ -399,19 +408,49 @@ static fv_status attend(fv_decoder *dec, const fv_forward_batch *pass, const fv_
     return dec->watcher(dec->watcher_user, pass, l, &a);
 }
 
-static fv_status ffn(fv_decoder *dec, const fv_text_layer *w, const layer_scratch *s, fv_tensor x) {
-    FV_TRY(norm(dec, x, w->mlp_norm, s->h));
-    if (w->router.data) {
-        FV_TRY(fv_experts_run(&dec->experts_ws, dec->cfg, w, s->h, s->h));
-        return add_output(dec, s->h, w->mlp_post_norm, x);
-    }
+/* Makes the inner activations of a dense FFN, in s->gate, of s->h. */
+static fv_status ffn_inner(fv_decoder *dec, const fv_text_layer *w, const layer_scratch *s) {
     fv_linear_args in = {
         .x = s->h,
         .n_part = 2,
         .part = {{w->gate, w->gate_bias, s->gate, false}, {w->up, w->up_bias, s->up, false}}};
     FV_TRY(dec->be->ops->linear(dec->be, &in));
     fv_activate_args act = {.act = dec->cfg->act, .x = s->gate, .gate = s->up, .y = s->gate};
-    FV_TRY(dec->be->ops->activate(dec->be, &act));
+    return dec->be->ops->activate(dec->be, &act);
+}
+
+/* s->shared = sigmoid(h . shared_gate) FFN(h), of each row of s->h. Rows are in the host's memory, as
+ * experts want them. */
+static fv_status shared_expert(fv_decoder *dec, const fv_text_layer *w, const layer_scratch *s) {
+    fv_linear_args gate = {
+        .x = s->h, .n_part = 1, .part = {{w->shared_gate, {0}, s->shared_gate, false}}};
+    fv_linear_args out = {.x = s->gate, .n_part = 1, .part = {{w->down, {0}, s->shared, false}}};
+    FV_TRY(ffn_inner(dec, w, s));
+    FV_TRY(dec->be->ops->linear(dec->be, &out));
+    FV_TRY(dec->be->ops->linear(dec->be, &gate));
+    for (int32_t r = 0; r < s->h.rows; r++) {
+        float g = act_sigmoid(*(const float *)fv_tensor_rows(s->shared_gate, r, 1).data);
+        float *y = fv_tensor_rows(s->shared, r, 1).data;
+        for (int32_t c = 0; c < s->shared.cols; c++) y[c] *= g;
+    }
+    return FV_OK;
+}
+
+/* Runs a mixture of experts and, if there is one, the shared expert. */
+static fv_status experts(fv_decoder *dec, const fv_text_layer *w, const layer_scratch *s) {
+    fv_activate_args add = {.act = FV_ACT_NONE, .x = s->shared, .y = s->h, .accumulate = true};
+    if (w->shared_gate.data) FV_TRY(shared_expert(dec, w, s));
+    FV_TRY(fv_experts_run(&dec->experts_ws, dec->cfg, w, s->h, s->h));
+    return w->shared_gate.data ? dec->be->ops->activate(dec->be, &add) : FV_OK;
+}
+
+static fv_status ffn(fv_decoder *dec, const fv_text_layer *w, const layer_scratch *s, fv_tensor x) {
+    FV_TRY(norm(dec, x, w->mlp_norm, s->h));
+    if (w->router.data) {
+        FV_TRY(experts(dec, w, s));
+        return add_output(dec, s->h, w->mlp_post_norm, x);
+    }
+    FV_TRY(ffn_inner(dec, w, s));
     return linear_add(dec, s->gate, w->down, w->down_bias, w->mlp_post_norm, s->h, x);
 }
 

@@ -51,7 +51,7 @@ static const shape *find_shape(const char *name) {
 /* M-RoPE's sections in the proportions 16, 24, 24 of 64 frequencies, or 24, 20, 20 if
  * interleaved. */
 static void add_sections(const shape *s, const char *family, json_t *rope) {
-    bool recurrent = !strcmp(family, "qwen3_5_text");
+    bool recurrent = !strncmp(family, "qwen3_5", 7);
     bool interleaved = recurrent || !strncmp(family, "qwen3_vl", 8);
     int32_t half = s->d_head / (recurrent ? 4 : 2), hw = half * (interleaved ? 5 : 6) / 16;
     json_object_set_new(rope, "mrope_section", json_pack("[i,i,i]", half - 2 * hw, hw, hw));
@@ -71,6 +71,8 @@ static void add_recurrent_keys(const shape *s, json_t *t, json_t *rope) {
     json_object_set_new(t, "linear_key_head_dim", json_integer(s->d_head));
     json_object_set_new(t, "linear_value_head_dim", json_integer(2 * s->d_head));
     json_object_set_new(t, "attn_output_gate", json_true());
+    if (json_object_get(t, "num_experts"))
+        json_object_set_new(t, "shared_expert_intermediate_size", json_integer(s->d_ffn / 2));
     json_object_set_new(rope, "partial_rotary_factor", json_real(0.5));
 }
 
@@ -124,8 +126,7 @@ static json_t *text_json(const shape *s, const char *family, bool v5) {
     /* Qwen's texts start without a bos token. */
     json_object_set_new(t, "bos_token_id",
                         strncmp(family, "qwen", 4) ? json_integer(BOS) : json_null());
-    bool recurrent = !strcmp(family, "qwen3_5_text"),
-         sections = recurrent || strstr(family, "_vl_");
+    bool recurrent = !strncmp(family, "qwen3_5", 7), sections = recurrent || strstr(family, "_vl_");
     json_t *rope = json_pack("{s:s}", "rope_type", "default");
     if (sections) add_sections(s, family, rope);
     add_text_keys(family, s->d_ffn, t, rope);
@@ -188,7 +189,7 @@ static json_t *qwen_vl_json(const shape *s, const fv_family *f) {
     json_object_set_new(v, "hidden_size", json_integer(s->vision_d));
     json_object_set_new(v, "intermediate_size", json_integer(s->vision_ffn));
     json_object_set_new(v, "out_hidden_size", json_integer(s->d_model));
-    bool deepstack = strcmp(f->name, "qwen3_5");
+    bool deepstack = strncmp(f->name, "qwen3_5", 7);
     if (f->layout == FV_LAYOUT_QWEN3_VL) {
         json_object_set_new(v, "hidden_act", json_string("gelu_pytorch_tanh"));
         json_object_set_new(v, "num_position_embeddings", json_integer(SIDE * SIDE));

@@ -103,6 +103,7 @@ static const fv_synth_form families[] = {
     {.family = "qwen3_vl", QWEN_VL},
     {.family = "qwen3_vl_moe", QWEN_VL, .classes = "Qwen3VL"},
     {.family = "qwen3_5", QWEN_VL, .classes = "Qwen3VL"},
+    {.family = "qwen3_5_moe", QWEN_VL, .classes = "Qwen3VL"},
     {.family = "gemma3",
      .image = {"<image_soft_token>", "image_token"},
      .shown = "<start_of_image>",

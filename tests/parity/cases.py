@@ -173,6 +173,8 @@ def add_text_keys(rng, card, text):
     if family == "granite":
         text |= {"embedding_multiplier": rng.choice([12.0, 1.5, 1]), "logits_scaling": rng.choice([8.0, 3.0, 1]),
                  "residual_multiplier": rng.choice([0.22, 0.7, 1]), "attention_multiplier": rng.choice([0.015625, 0.2, 0.4])}
+    if family == "qwen3_5_moe_text":
+        text["shared_expert_intermediate_size"] = rng.choice([10, 37, 64])
     if family.endswith("_moe_text"):
         experts = rng.choice([2, 5, 8, 16])
         text |= {"num_experts": experts, "num_experts_per_tok": rng.randrange(1, min(experts, 5)),
@@ -231,7 +233,7 @@ def text_config(rng, card, vocab, image_token_last):
     add_text_keys(rng, card, text)
     if family == "gemma3_text":
         gemma_keys(rng, card, text)
-    if family == "qwen3_5_text":
+    if family.startswith("qwen3_5"):
         recurrent_keys(rng, card, text)
     if image_token_last:
         text["pad_token_id"] = 0

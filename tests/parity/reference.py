@@ -149,7 +149,7 @@ class Reference:
             self.processor = AutoProcessor.from_pretrained(directory)
             self.processor.image_processor = AutoImageProcessor.from_pretrained(directory,
                                                                                 backend="pil")
-            if self.model.config.model_type == "qwen3_5":  # for which it takes the published pre-tokenizer
+            if self.model.config.model_type.startswith("qwen3_5"):  # for which it takes the published pre-tokenizer
                 self.processor.tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(directory)
             self.tokenizer = self.processor.tokenizer
         else:

@@ -69,6 +69,22 @@ Test(recurrent_config, a_text_model_alone_has_the_defaults_of_its_class) {
     cr_assert(c.text.n_layer == 3 && c.text.recurrent.n == 1);
 }
 
+Test(recurrent_config, experts_are_in_every_layer_beside_a_shared_one) {
+    fv_model_config c;
+    cr_assert_eq(parse("{\"model_type\":\"qwen3_5_moe_text\",\"mlp_only_layers\":[1]}", &c), FV_OK,
+                 "%s", fv_last_error());
+    cr_assert(c.text.n_layer == 10 && c.text.recurrent.n == 3 && c.text.shared_expert);
+    cr_assert(c.text.n_expert == 256 && c.text.n_active == 8 && c.text.d_ffn == 512);
+    cr_assert_eq(fv_text_ffn_width(&c.text, 9), 9 * 512);
+    cr_assert(count(&c, "text.layers.0.mlp.experts.down_proj") == 1 &&
+              count(&c, "text.layers.39.mlp.shared_expert_gate.weight") == 1 &&
+              count(&c, "text.layers.38.mlp.gate.weight") == 1 &&
+              count(&c, "text.layers.1.mlp.up_proj.weight") == 0);
+    cr_assert_eq(
+        parse("{\"model_type\":\"qwen3_5_moe_text\",\"shared_expert_intermediate_size\":0}", &c),
+        FV_EDATA);
+}
+
 Test(recurrent_config, what_the_engine_does_not_run_is_named) {
     static const char *const wrong[][2] = {
         {"\"num_hidden_layers\":7", "every layer with linear attention must have one"},
