@@ -91,6 +91,8 @@ void fv_import_count_kept(const fv_import *l, fv_receiver_counters *count) {
     uint64_t n = (uint64_t)l->kept.n_text + (uint64_t)l->kept.n_visual;
     count->tokens_kept += n;
     count->bytes_kept += raw_bytes(l, n);
+    count->prompts_found += l->n_kept > 0;
+    count->prompts_missed += l->link && l->n_kept == 0;
 }
 
 void fv_import_close_kept(fv_import *l) {

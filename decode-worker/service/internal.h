@@ -30,7 +30,7 @@ struct fv_decode_worker {
         atomic_uint n_running, n_queued, n_kept, n_waiting, n_paused, n_unread, n_prefixes;
         atomic_ullong n_preempted, bytes_granted, bytes_held, bytes_kept, bytes_waiting, n_done,
             n_failed, tokens_out, entries_evicted, tokens_recompressed, bytes_prefixes,
-            bytes_prefixes_idle, n_prefixes_found, n_prefixes_missed, n_prefixes_given_up;
+            bytes_prefixes_idle, n_prefixes_given_up;
     } load;
     atomic_ullong handoffs[FV_N_HANDOFF_COUNT]; /* fv_receiver_counters */
     atomic_ullong n_good, n_bad;
