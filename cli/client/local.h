@@ -137,6 +137,8 @@ typedef struct fv_report {
     uint64_t bytes_sent, sections, frames; /* of the hand-off, headers included */
     uint64_t bytes_pair;                   /* of those, from device to device */
     uint64_t n_fallback;                   /* frames planned for that path but sent otherwise */
+    uint64_t tokens_unsent,
+        bytes_unsent; /* of the prompt, kept on the decode worker; and their KV */
     double s_preprocess, s_vision, s_prefill, s_first_token, s_handoff, s_decode;
     fv_finish finish;
     bool kept; /* kept under `conversation`; not if the prefill's own token ended the answer */

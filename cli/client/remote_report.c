@@ -171,6 +171,8 @@ fv_status fv_report_from_message(const report_message *m, Fovea__Inference__V1__
         r.frames = m->transfer->n_frames;
         r.bytes_pair = m->transfer->bytes_pair;
         r.n_fallback = m->transfer->n_fallback;
+        r.tokens_unsent = m->transfer->tokens_kept;
+        r.bytes_unsent = m->transfer->bytes_kept;
         r.s_handoff = m->transfer->seconds_open + m->transfer->seconds_exposed;
     }
     snprintf(r.policy, sizeof r.policy, "%s", m->policy);

@@ -99,10 +99,11 @@ static json_t *recompressed_json(const fv_recompress_report *r) {
 }
 
 static json_t *handoff_json(const fv_report *r) {
-    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I}", "transport", r->transport, "bytes_sent",
-                     (json_int_t)r->bytes_sent, "sections", (json_int_t)r->sections, "frames",
-                     (json_int_t)r->frames, "bytes_pair", (json_int_t)r->bytes_pair, "fallbacks",
-                     (json_int_t)r->n_fallback);
+    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "transport", r->transport,
+                     "bytes_sent", (json_int_t)r->bytes_sent, "sections", (json_int_t)r->sections,
+                     "frames", (json_int_t)r->frames, "bytes_pair", (json_int_t)r->bytes_pair,
+                     "fallbacks", (json_int_t)r->n_fallback, "tokens_unsent",
+                     (json_int_t)r->tokens_unsent, "bytes_unsent", (json_int_t)r->bytes_unsent);
 }
 
 fv_report_source fv_report_source_local(const fv_local *local) {
@@ -305,6 +306,9 @@ static void print_handoff(FILE *f, const fv_report *r) {
             r->s_handoff, r->transport);
     if (r->bytes_pair) fprintf(f, " (%.1f KiB)", kib(r->bytes_pair));
     if (r->n_fallback) fprintf(f, ", %" PRIu64 " frames over grpc instead", r->n_fallback);
+    if (r->tokens_unsent)
+        fprintf(f, ", without %" PRIu64 " tokens (%.1f KiB) that were kept there", r->tokens_unsent,
+                kib(r->bytes_unsent));
     fputc('\n', f);
 }
 

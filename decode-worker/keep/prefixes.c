@@ -195,9 +195,7 @@ uint32_t fv_prefixes_find(fv_prefixes *p, const char *owner, const fv_wire_link 
     uint32_t found;
     n = usable(link, n, n_tokens);
     entry *e = longest(p, owner, link, n, &found);
-    if (n > 0 && !e) p->count.n_missed++;
     if (!e) return 0;
-    p->count.n_found++;
     touch(p, e->of);
     *share = e->of->share;
     return found;

@@ -23,8 +23,7 @@ typedef struct fv_prefixes_options {
 } fv_prefixes_options;
 
 typedef struct fv_prefixes_counters {
-    uint64_t n_found, n_missed; /* prompts that came with links: with rows here, and without */
-    uint64_t n_given_up;        /* prefixes, for room */
+    uint64_t n_given_up; /* prefixes, for room */
     uint64_t n_now, bytes_now;
 } fv_prefixes_counters;
 

@@ -12,8 +12,6 @@ static bool is_raw(const fv_import *l) {
            p->accum.kind == FV_ACCUM_NONE && l->hello.n_reused_text == 0;
 }
 
-static const char *owner_of(const fv_import *l) { return l->hello.owner ? l->hello.owner : ""; }
-
 static uint32_t tokens_of(const fv_import *l) { return l->hello.n_text + l->hello.n_visual; }
 
 /* Bytes of raw KV of n tokens. */
@@ -30,7 +28,8 @@ fv_status fv_import_find_kept(fv_import *l) {
     l->link = malloc(n * sizeof *l->link);
     if (!l->link) return FV_FAIL(FV_ENOMEM, "out of memory for %u links of a prompt", n);
     memcpy(l->link, l->hello.link, n * sizeof *l->link);
-    l->n_kept = fv_prefixes_find(prefixes, owner_of(l), l->link, n, tokens_of(l), &l->share);
+    l->n_kept =
+        fv_prefixes_find(prefixes, fv_kv_owner(l->got.kv), l->link, n, tokens_of(l), &l->share);
     if (l->n_kept == 0) return FV_OK;
     fv_kv_share_use(l->share);
     const fv_wire_link *last = &l->link[l->n_kept - 1];
@@ -84,14 +83,16 @@ fv_status fv_import_take_kept(fv_import *l) {
 
 void fv_import_keep(fv_import *l) {
     if (l->link)
-        fv_prefixes_keep(l->opt->prefixes, owner_of(l), l->link, l->hello.n_link, l->n_kept,
-                         tokens_of(l), l->got.kv);
+        fv_prefixes_keep(l->opt->prefixes, fv_kv_owner(l->got.kv), l->link, l->hello.n_link,
+                         l->n_kept, tokens_of(l), l->got.kv);
 }
 
 void fv_import_count_kept(const fv_import *l, fv_receiver_counters *count) {
     uint64_t n = (uint64_t)l->kept.n_text + (uint64_t)l->kept.n_visual;
     count->tokens_kept += n;
     count->bytes_kept += raw_bytes(l, n);
+    count->prompts_found += l->n_kept > 0;
+    count->prompts_missed += l->link && l->n_kept == 0;
 }
 
 void fv_import_close_kept(fv_import *l) {

@@ -42,6 +42,8 @@ typedef struct fv_receiver_counters {
     uint64_t bytes_oob;             /* bytes of those that came from device to device */
     /* Prompt tokens of committed hand-offs that were not sent, as they were kept here, and bytes of their KV. */
     uint64_t tokens_kept, bytes_kept;
+    /* Committed hand-offs that came with links, of raw KV: with tokens that were kept here, and without. */
+    uint64_t prompts_found, prompts_missed;
 } fv_receiver_counters;
 enum { FV_N_HANDOFF_COUNT = sizeof(fv_receiver_counters) / sizeof(uint64_t) };
 

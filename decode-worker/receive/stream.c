@@ -345,6 +345,8 @@ fv_status fv_import_open(const fv_receiver_options *opt, const fv_hello *hello,
         fv_import_close(l);
         return st;
     }
+    l->hello.owner = NULL; /* the offer's strings and arrays were borrowed for the call */
+    l->hello.link = l->link;
     *out = l;
     return FV_OK;
 }

@@ -34,8 +34,7 @@ struct fv_decode_worker {
             tokens_expected;
         atomic_ullong n_preempted, n_preempted_for_memory, bytes_granted, bytes_held, bytes_kept,
             bytes_waiting, n_done, n_failed, tokens_out, entries_evicted, tokens_recompressed,
-            bytes_prefixes, bytes_prefixes_idle, n_prefixes_found, n_prefixes_missed,
-            n_prefixes_given_up;
+            bytes_prefixes, bytes_prefixes_idle, n_prefixes_given_up;
     } load;
     atomic_ullong handoffs[FV_N_HANDOFF_COUNT]; /* fv_receiver_counters */
     atomic_ullong n_good, n_bad;

@@ -102,8 +102,6 @@ static void note_load(fv_decode_worker *w) {
     atomic_store(&w->load.n_prefixes, (unsigned)prefixes.n_now);
     atomic_store(&w->load.bytes_prefixes, prefixes.bytes_now);
     atomic_store(&w->load.bytes_prefixes_idle, idle);
-    atomic_store(&w->load.n_prefixes_found, prefixes.n_found);
-    atomic_store(&w->load.n_prefixes_missed, prefixes.n_missed);
     atomic_store(&w->load.n_prefixes_given_up, prefixes.n_given_up);
     atomic_store(&w->load.n_preempted_for_memory, fv_scheduler_preempted_for_memory(w->answers));
     if (w->opens.lengths)
@@ -331,8 +329,8 @@ Fovea__Inference__V1__Load fv_decode_worker_load(const fv_decode_worker *w) {
     load.n_prefixes = atomic_load(&w->load.n_prefixes);
     load.bytes_prefixes = atomic_load(&w->load.bytes_prefixes);
     load.bytes_prefixes_idle = atomic_load(&w->load.bytes_prefixes_idle);
-    load.n_prefixes_found = atomic_load(&w->load.n_prefixes_found);
-    load.n_prefixes_missed = atomic_load(&w->load.n_prefixes_missed);
+    load.n_prefixes_found = handoffs.prompts_found;
+    load.n_prefixes_missed = handoffs.prompts_missed;
     load.n_prefixes_given_up = atomic_load(&w->load.n_prefixes_given_up);
     load.tokens_kept = handoffs.tokens_kept;
     load.bytes_not_sent = handoffs.bytes_kept;

@@ -60,9 +60,17 @@ static fv_status deliver(world *w, const fv_wire_link *link, uint32_t n_link, co
     fv_sink *sink = fv_receiver_sink(w->receiver);
     fv_hello hello = fuzzed_hello();
     uint64_t seq = 0;
-    hello.link = link;
+    /* What the offer borrows is gone afterwards. */
+    fv_wire_link *own_link = malloc(n_link * sizeof *link + 1);
+    char *owner = strdup("tenant");
+    expect(own_link && owner);
+    if (n_link) memcpy(own_link, link, n_link * sizeof *link);
+    hello.link = own_link;
     hello.n_link = n_link;
+    hello.owner = owner;
     fv_status st = sink->ops->offer(sink, &hello, grant);
+    free(own_link);
+    free(owner);
     expect((st == FV_OK) == (fv_links_check(link, n_link, hello.n_text, hello.n_visual) == FV_OK));
     if (st != FV_OK) return st;
     while (n > 0 && st == FV_OK) {

@@ -154,6 +154,8 @@ static fv_status tape_offer(fv_sink *sink, const fv_hello *hello, fv_grant *out)
     s->hello = *hello;
     snprintf(s->policy, sizeof s->policy, "%s", hello->policy);
     s->hello.policy = s->policy;
+    s->hello.link = NULL; /* the stream is whole */
+    s->hello.n_link = 0;
     *out = (fv_grant){.bytes = UINT64_MAX, .frame_max = FV_FRAME_MAX, .credits = 1};
     return FV_OK;
 }
