@@ -37,11 +37,12 @@ typedef struct fv_ticket {
 
 typedef struct fv_grant {
     fv_ticket ticket;
-    uint64_t bytes;          /* the most bytes of the stream */
-    uint64_t bytes_reserved; /* of the KV pool */
-    uint32_t frame_max;      /* the most bytes of a frame */
-    uint32_t credits;        /* the most frames sent and not yet consumed */
+    uint64_t bytes;     /* the most bytes of the stream */
+    uint32_t frame_max; /* the most bytes of a frame */
+    uint32_t credits;   /* the most frames sent and not yet consumed */
     double lease_s; /* the longest silence, not a point in time, as clocks of two machines differ */
+    /* Of the KV pool; 0: the peer does not say. Set by a transport. */
+    uint64_t bytes_reserved;
 } fv_grant;
 
 typedef struct fv_grants_options {

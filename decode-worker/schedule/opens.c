@@ -66,7 +66,7 @@ static fv_status check_owner(const fv_opens *a, const fv_open *o) {
 /* Asks the receiver for a grant. Refused with NO_ROOM if there may be memory later. */
 static fv_status try_now(fv_opens *a, const fv_open *o, fv_grant *grant) {
     FV_TRY(check_owner(a, o));
-    fv_status st = fv_receiver_offer(a->receiver, &o->hello, &o->plan, o->arrived_s, grant);
+    fv_status st = fv_receiver_offer(a->receiver, &o->hello, &o->plan, grant);
     bool empty = fv_kv_pool_used(a->pool) == 0 && fv_receiver_live(a->receiver) == 0;
     return fv_refusal_of(st) == FV_REFUSED_NO_ROOM && empty && a->bytes_max ? too_large(a, o) : st;
 }
@@ -96,6 +96,7 @@ static fv_status size(const fv_opens *a, fv_open *o) {
     uint64_t most = a->bytes_max ? a->bytes_max : UINT64_MAX;
     if (o->owner_bytes && o->owner_bytes < most) most = o->owner_bytes;
     h->tokens_reserved = 0;
+    h->arrived_s = o->arrived_s;
     o->bytes = bytes_with(a, o, h->max_tokens);
     if (o->bytes > most && o->open_ended) shorten(a, o, most);
     if (a->bytes_max && o->bytes > a->bytes_max) return too_large(a, o);

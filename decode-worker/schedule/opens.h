@@ -40,7 +40,7 @@ struct fv_open {
     fv_open *next;
     fv_decode_plan plan;
     double arrived_s, until_s; /* by fv_clock_s */
-    uint64_t bytes;
+    uint64_t bytes;            /* that are reserved; also for the caller when it is resolved */
     bool waiting;
 };
 

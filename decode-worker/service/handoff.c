@@ -122,7 +122,7 @@ static void send_grant(request *r) {
     t.epoch = r->grant.ticket.epoch;
     m.ticket = &t;
     m.bytes = r->grant.bytes;
-    m.bytes_reserved = r->grant.bytes_reserved;
+    m.bytes_reserved = r->open.bytes;
     m.frame_max = r->grant.frame_max;
     m.credits = r->grant.credits;
     m.deadline_ms = (uint32_t)(1e3 * r->grant.lease_s);
