@@ -41,7 +41,7 @@ typedef struct fv_grant {
     uint32_t frame_max; /* the most bytes of a frame */
     uint32_t credits;   /* the most frames sent and not yet consumed */
     double lease_s; /* the longest silence, not a point in time, as clocks of two machines differ */
-    /* Of the KV pool; 0: the peer does not say. Set by a transport. */
+    /* Bytes of the KV pool; 0: the peer does not say. A transport sets them. */
     uint64_t bytes_reserved;
 } fv_grant;
 
