@@ -177,6 +177,7 @@ static fv_status open_message(fv_rpc_call *c, grpc_byte_buffer *message) {
     r->open.reserve_all = q->reserve_all;
     r->open.open_ended = q->open_ended;
     r->open.n_replay = q->n_replay < INT32_MAX ? (int32_t)q->n_replay : INT32_MAX;
+    r->open.bytes_replay = q->bytes_replay;
     r->open.age_s = 1e-3 * q->age_ms;
     r->open.wait_s = 1e-3 * q->wait_ms;
     r->open.resolved = on_resolved;
