@@ -49,7 +49,8 @@ static char *data_url(const ProtobufCBinaryData *b) {
 static void print_request(client *c, FILE *to, const char *prompt) {
     const crowd *w = c->crowd;
     fprintf(to,
-            "{\"stream\":true,\"temperature\":0,\"ignore_eos\":%s,\"max_tokens\":%d,\"messages\":"
+            "{\"stream\":true,\"cache\":\"off\",\"temperature\":0,\"ignore_eos\":%s,\"max_tokens\":"
+            "%d,\"messages\":"
             "[{\"role\":\"user\",\"content\":[",
             w->load->ignore_eos ? "true" : "false", w->load->max_tokens);
     if (w->image) fprintf(to, "{\"type\":\"image_url\",\"image_url\":{\"url\":\"%s\"}},", w->image);

@@ -27,6 +27,7 @@ typedef struct answer {
     fv_plan_shape shape;
     fv_flops_net net;
     fv_flops_rule rule;
+    int64_t ffn[FV_MAX_LAYERS]; /* of net.ffn_of */
     planned exact;
     fv_table table;
     json_t *rows;
@@ -37,6 +38,15 @@ static void read_latent(const fv_options *o, fv_plan_shape *s) {
     int32_t layers = (int32_t)fv_options_int(o, "latent-layers");
     s->latent_rank = (int32_t)fv_options_int(o, "directions");
     if (s->latent_rank > 0) s->latent_layers = layers > 0 ? layers : s->n_layer;
+}
+
+/* Multiply-adds of a token in the recurrent layers of one layer: projections, the convolution, the delta
+ * rule's three passes over the state, and the FFN. */
+static double recurrent_of(const fv_text_config *c) {
+    const fv_recurrent_config *r = &c->recurrent;
+    double d = c->d_model, wide = fv_recurrent_width(r), values = r->n_value * r->d_value;
+    double projections = d * (wide + 2 * values + 2 * r->n_value);
+    return r->n * (projections + r->taps * wide + 3 * values * r->d_key + 3 * d * c->d_ffn);
 }
 
 static fv_status read_net(const fv_options *o, answer *a) {
@@ -52,12 +62,17 @@ static fv_status read_net(const fv_options *o, answer *a) {
         .n_visual = (int32_t)fv_options_int(o, "visual"),
         .n_text = (int32_t)(fv_options_int(o, "text") + fv_options_int(o, "answer")),
         .n_answer = (int32_t)fv_options_int(o, "answer"),
-        .uncondensable = fv_layout_uncondensable(&c.layout)};
+        .uncondensable = fv_layout_uncondensable(&c.layout),
+        .state_bytes = (uint64_t)c.text.n_layer * fv_recurrent_state_bytes(&c.text.recurrent)};
     read_latent(o, &a->shape);
+    for (int32_t l = 0; l < c.text.n_layer; l++) a->ffn[l] = fv_text_ffn_width(&c.text, l);
     a->net = (fv_flops_net){.d_model = c.text.d_model,
                             .d_ffn = c.text.d_ffn,
+                            .ffn_of = a->ffn,
                             .n_head = c.text.n_head,
-                            .vocab = c.text.vocab};
+                            .vocab = c.text.vocab,
+                            .gated = c.text.gated_attention,
+                            .recurrent = recurrent_of(&c.text)};
     return FV_OK;
 }
 
@@ -108,11 +123,11 @@ static void print_row(answer *a, const planned *p) {
 
 static json_t *row_json(const planned *p) {
     if (p->refusal) return json_pack("{s:s, s:s}", "policy", p->policy, "refused", p->refusal);
-    return json_pack("{s:s, s:f, s:I, s:I, s:I, s:i, s:i, s:b}", "policy", p->policy, "flops",
+    return json_pack("{s:s, s:f, s:I, s:I, s:I, s:I, s:i, s:i, s:b}", "policy", p->policy, "flops",
                      p->flops, "bytes_raw", (json_int_t)p->kv.raw, "bytes_held",
                      (json_int_t)p->kv.held, "bytes_unsent", (json_int_t)p->kv.unsent,
-                     "visual_first", p->first, "visual_last", p->last, "exact_counts",
-                     p->exact_counts);
+                     "bytes_state", (json_int_t)p->kv.state, "visual_first", p->first,
+                     "visual_last", p->last, "exact_counts", p->exact_counts);
 }
 
 static fv_status add(answer *a, const char *text) {
@@ -143,6 +158,9 @@ static fv_status show(answer *a, const fv_options *o) {
         fv_output_json(a->rows);
     else
         FV_TRY(fv_table_print(stdout, &a->table));
+    if (a->exact.kv.state && !fv_options_flag(o, "json"))
+        printf("recurrent state: %.2f MiB a sequence in addition, the same for every policy\n",
+               (double)a->exact.kv.state / (1 << 20));
     return fv_output_flush();
 }
 

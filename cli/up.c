@@ -33,12 +33,15 @@
 #include "options/rows.h"
 #include "rpc/listen.h"
 
-enum { SECRET_FD = 3, TENANTS_FD, FREE_FD, SECRET_BYTES = 32 };
-enum { ARGS_MAX = 512, START_S = 120, POLL_MS = 100, PATH_BYTES = 4096 };
+enum { SECRET_FD = 3, TENANTS_FD, ERROR_FD, FREE_FD, SECRET_BYTES = 32 };
+enum { ARGS_MAX = 512, START_S = 120, POLL_MS = 100, PATH_BYTES = 4096, ERROR_BYTES = 2048 };
 
 /* A dead worker is restarted after AGAIN_S, doubled each time; after STEADY_S of running it starts
  * with AGAIN_S again. */
 enum { AGAIN_S = 1, AGAIN_MAX_S = 60, STEADY_S = 60 };
+
+/* A child that has closed its output without an address is gone after this time, or hangs. */
+enum { GONE_MS = 5000 };
 
 static const double ECHO_S = 0.1;
 
@@ -49,6 +52,7 @@ typedef struct child {
     int32_t n_arg;
     bool member;      /* a member of the fleet, which gets the secret */
     pid_t pid;        /* 0: not running */
+    int error;        /* what the error comes from that ends it; -1: none */
     double started_s; /* time of the last start */
     double again_s;   /* time of the restart; 0: none planned */
     double wait_s;    /* the last delay before a restart */
@@ -111,13 +115,13 @@ static fv_status add_file(child *c, const char *name, int fd) {
     return add_option(c, name, path);
 }
 
-/* Passes on the options of this command that are the child's, too. */
+/* Passes on the options of this command line that are the child's, too. It inherits the environment. */
 static fv_status pass_on(const fv_options *o, child *c) {
     for (int s = 0; s < FV_N_SUBJECT; s++)
         for (int i = 0; i < fv_subjects[s].n; i++) {
             const fv_option_row *row = &fv_subjects[s].rows[i];
             if (fv_row_is_of(row, c->program->bit) && fv_row_is_of(row, FV_PROGRAM_UP) &&
-                fv_options_given(o, row->option.name))
+                fv_options_typed(o, row->option.name))
                 FV_TRY(pass_option(o, c, &row->option));
         }
     return FV_OK;
@@ -147,6 +151,9 @@ static fv_status begin_args(const fleet *f, child *c, unsigned program) {
     FV_TRY(add_arg(c, path));
     FV_TRY(pass_on(f->o, c));
     FV_TRY(add_option(c, "log", fv_options_string(f->o, "log")));
+    char error_fd[16];
+    snprintf(error_fd, sizeof error_fd, "%d", ERROR_FD);
+    FV_TRY(add_option(c, "error-fd", error_fd));
     FV_TRY(metrics_args(f, c));
     return c->member ? add_file(c, "fleet-token-file", SECRET_FD) : FV_OK;
 }
@@ -185,7 +192,7 @@ static fv_status gateway_args(const fleet *f, child *c) {
 /* ---- children --------------------------------------------------------------------------- */
 
 /* In the child: undoes the parent's signal handling and executes the program. */
-static void exec_child(const fleet *f, const child *c, pid_t parent, int out) {
+static void exec_child(const fleet *f, const child *c, pid_t parent, int out, int error) {
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     if (getppid() != parent) _exit(127); /* the parent has died already */
     setpgid(0, 0);
@@ -194,8 +201,22 @@ static void exec_child(const fleet *f, const child *c, pid_t parent, int out) {
     /* Unlike the originals, which are at FREE_FD or above, the copies stay open across exec. */
     if (c->member) dup2(f->secret, SECRET_FD);
     if (c == &f->children[0] && f->tenants >= 0) dup2(f->tenants, TENANTS_FD);
+    dup2(error, ERROR_FD);
     execv(c->args[0], c->args);
     _exit(127);
+}
+
+/* Opens the pipe for the error that ends a child, above the descriptors of children. */
+static fv_status open_error(child *c, int *write_end) {
+    int ends[2];
+    if (c->error >= 0) close(c->error);
+    c->error = -1;
+    if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0)
+        return FV_FAIL(FV_EIO, "no pipe: %s", strerror(errno));
+    *write_end = fcntl(ends[1], F_DUPFD_CLOEXEC, FREE_FD);
+    close(ends[1]);
+    c->error = ends[0];
+    return *write_end >= 0 ? FV_OK : FV_FAIL(FV_EIO, "no pipe: %s", strerror(errno));
 }
 
 /* Starts a child; `out` becomes its standard output. */
@@ -203,9 +224,12 @@ static fv_status start(const fleet *f, child *c, int out) {
     if (access(c->args[0], X_OK) != 0)
         return FV_FAIL(FV_ENOTFOUND, "%s is not there; it must be in the same directory as fovea",
                        c->args[0]);
+    int write_end;
+    FV_TRY(open_error(c, &write_end));
     pid_t parent = getpid(), pid = fork();
+    if (pid == 0) exec_child(f, c, parent, out, write_end);
+    close(write_end);
     if (pid < 0) return FV_FAIL(FV_EIO, "cannot start %s: %s", c->name, strerror(errno));
-    if (pid == 0) exec_child(f, c, parent, out);
     c->pid = pid;
     c->started_s = fv_clock_s();
     c->again_s = 0;
@@ -221,8 +245,15 @@ static fv_status start_quietly(const fleet *f, child *c) {
     return st;
 }
 
+/* How a child ended: in its own words, if it has left some. */
 static void end_text(const child *c, int status, char *out, size_t cap) {
-    if (WIFSIGNALED(status))
+    char said[ERROR_BYTES - sizeof c->name - 2];
+    ssize_t n = c->error < 0 ? 0 : read(c->error, said, sizeof said - 1);
+    said[n > 0 ? n : 0] = '\0';
+    said[strcspn(said, "\n")] = '\0';
+    if (*said)
+        snprintf(out, cap, "%s: %s", c->name, said);
+    else if (WIFSIGNALED(status))
         snprintf(out, cap, "%s was ended by signal %d", c->name, WTERMSIG(status));
     else
         snprintf(out, cap, "%s ended with status %d", c->name, WEXITSTATUS(status));
@@ -328,6 +359,27 @@ static fv_status take_keys(fleet *f) {
     return st;
 }
 
+/* Says how a child ended. Status 2: it refuses an option that was given here. */
+static fv_status ended(const child *c, int status) {
+    char why[ERROR_BYTES];
+    end_text(c, status, why, sizeof why);
+    bool usage = WIFEXITED(status) && WEXITSTATUS(status) == 2;
+    return FV_FAIL(usage ? FV_EINVAL : FV_EIO, "%s", why);
+}
+
+/* For a child that has closed its output, or is late, without an address to listen on. */
+static fv_status not_started(child *c) {
+    int status;
+    for (int ms = 0; ms < GONE_MS; ms += POLL_MS) {
+        if (waitpid(c->pid, &status, WNOHANG) == c->pid) {
+            c->pid = 0;
+            return ended(c, status);
+        }
+        usleep(1000 * POLL_MS);
+    }
+    return FV_FAIL(FV_EIO, "%s did not listen within %d s", c->name, START_S);
+}
+
 static fv_status start_router(fleet *f) {
     char said[600];
     FV_TRY(router_args(f, &f->children[0]));
@@ -335,7 +387,7 @@ static fv_status start_router(fleet *f) {
     if (find_address(said, "workers join on", f->fleet) &&
         find_address(said, "listening on", f->address))
         return FV_OK;
-    return FV_FAIL(FV_EIO, "the router did not start; see its messages above");
+    return not_started(&f->children[0]);
 }
 
 /* When restarted, the gateway listens on the port that it got at first. */
@@ -345,8 +397,7 @@ static fv_status start_gateway(fleet *f) {
     child *c = &f->children[f->n - 1];
     FV_TRY(gateway_args(f, c));
     FV_TRY(start_and_read(f, c, said, sizeof said));
-    if (!find_address(said, "listening on", f->http))
-        return FV_FAIL(FV_EIO, "the gateway did not start; see its messages above");
+    if (!find_address(said, "listening on", f->http)) return not_started(c);
     char *address = strdup(f->http);
     if (!address) return FV_FAIL(FV_ENOMEM, "out of memory for a command line");
     free(c->args[c->n_arg - 1]);
@@ -377,14 +428,9 @@ static fv_status wait_ready(fleet *f, int32_t n_prefill, int32_t n_decode) {
     for (;;) {
         fv_fleet_count count;
         int status;
-        char why[128];
         const child *dead = reap(f, &status);
         if (dead) {
-            end_text(dead, status, why, sizeof why);
-            /* status 2: the child refuses an option that was given here */
-            bool usage = WIFEXITED(status) && WEXITSTATUS(status) == 2;
-            st = FV_FAIL(usage ? FV_EINVAL : FV_EIO,
-                         "%s before the fleet was ready; see its messages above", why);
+            st = ended(dead, status);
             break;
         }
         FV_TRY_GOTO(fv_remote_fleet(r, &count), st, out);
@@ -415,7 +461,7 @@ static void plan_restart(child *c, const char *why) {
 /* Runs until a signal comes. FV_EIO: the router is gone. */
 static fv_status watch(fleet *f) {
     int status;
-    char why[128];
+    char why[ERROR_BYTES];
     child *c;
     while (!wait_signal(f, POLL_MS)) {
         while ((c = reap(f, &status))) {
@@ -481,6 +527,7 @@ static fv_status run_fleet(fleet *f) {
     f->children = calloc((size_t)n, sizeof *f->children);
     if (!f->children) return FV_FAIL(FV_ENOMEM, "out of memory for %d processes", n);
     f->n = n;
+    for (int32_t i = 0; i < n; i++) f->children[i].error = -1;
     f->n_worker = n_prefill + n_decode;
     FV_TRY(find_programs(f));
     FV_TRY(take_signals(f));
@@ -519,14 +566,13 @@ static fv_status check_gateway(const fv_options *o) {
 
 static fv_status up(const fv_options *o) {
     fleet f = {.o = o, .signals = -1, .secret = -1, .tenants = -1, .key = -1};
-    const char *const *extra;
-    if (fv_options_positional(o, &extra))
-        return FV_FAIL(FV_EINVAL, "'%s' is not an option; see fovea up --help", extra[0]);
     FV_TRY(fv_log_configure(fv_options_string(o, "log")));
     FV_TRY(fv_log_format(fv_options_string(o, "log-format")));
     if (!fv_options_string(o, "checkpoint"))
-        return FV_FAIL(FV_EINVAL, "--checkpoint DIR is needed: a Hugging Face checkpoint directory "
-                                  "(`fovea synth` makes one to try with)");
+        return FV_FAIL(
+            FV_EINVAL,
+            "name a model: fovea up MODEL, a Hugging Face checkpoint directory, or "
+            "ORG/NAME after `hf download ORG/NAME` (`fovea synth` makes one to try with)");
     if (fv_options_string(o, "tenants") && !fv_options_string(o, "api-key-file"))
         return FV_FAIL(FV_EINVAL,
                        "--tenants needs --api-key-file FILE: a key of one of them, to ask "
@@ -537,12 +583,14 @@ static fv_status up(const fv_options *o) {
     FV_TRY(fv_rpc_listen_check(fv_options_string(o, "listen")));
     if (fv_options_string(o, "http")) FV_TRY(fv_rpc_listen_check(fv_options_string(o, "http")));
     fv_status st = run_fleet(&f);
-    char why[1024];
+    char why[ERROR_BYTES];
     snprintf(why, sizeof why, "%s", fv_last_error());
     drain(&f);
     if (st != FV_OK) st = FV_FAIL(st, "%s", why);
-    for (int32_t i = 0; i < f.n; i++)
+    for (int32_t i = 0; i < f.n; i++) {
         for (int32_t j = 0; j < f.children[i].n_arg; j++) free(f.children[i].args[j]);
+        if (f.children[i].error >= 0) close(f.children[i].error);
+    }
     free(f.children);
     if (f.signals >= 0) close(f.signals);
     if (f.secret >= 0) close(f.secret);
@@ -553,4 +601,4 @@ static fv_status up(const fv_options *o) {
 
 static int run(const fv_options *o) { return fv_cli_end(&fv_cli_up, up(o)); }
 
-const fv_command fv_cli_up = {.program = FV_PROGRAM_UP, .run = run};
+const fv_command fv_cli_up = {.program = FV_PROGRAM_UP, .run = run, .takes_checkpoint = true};

@@ -21,9 +21,9 @@ endforeach()
 string(SHA256 contract "${contract}")
 set(FOVEA_PLUGIN_CONTRACT "FV_PLUGIN_CONTRACT=\"${contract}\"")
 target_compile_definitions(fovea_kernels_backends PRIVATE ${FOVEA_PLUGIN_CONTRACT})
-# What the plugin's sources may include.
+# Headers that the plugin's sources may include.
 fovea_view(${CMAKE_BINARY_DIR}/layers/cuda "common;packed;kernels;kernels/cuda;kernels/cuda/library")
-# What a plugin takes from the program that loads it.
+# Symbols that a plugin takes from the program that loads it.
 target_link_options(fovea_kernels_backends INTERFACE
   -Wl,--export-dynamic-symbol=fv_fail -Wl,--export-dynamic-symbol=fv_fail_prefix
   -Wl,--export-dynamic-symbol=fv_buf_alloc -Wl,--export-dynamic-symbol=fv_buf_free

@@ -1,4 +1,4 @@
-# What makes a mistake in memory a crash instead of a way in, for all that is built, generated code too:
+# Flags that make a memory error a crash instead of a way in, for all code, the generated too:
 # checked calls of libc (_FORTIFY_SOURCE), canaries on the stack, addresses that cannot be guessed (PIE),
 # tables of the loader that cannot be written (full RELRO), and no code on the stack. The CUDA compiler
 # has options of its own, a sanitizer checks more, and without optimisation there is no fortifying.

@@ -136,6 +136,15 @@ size_t fv_memory_limit(void) {
     return least(limit, fv_memory_limit_of_groups(own_groups(groups), "/sys/fs/cgroup"));
 }
 
+fv_status fv_memory_check(const char *option, size_t bytes) {
+    const size_t limit = fv_memory_limit();
+    if (bytes <= limit) return FV_OK;
+    return FV_FAIL(FV_EINVAL,
+                   "--%s %zu: this machine, or the limit of its container, has %zu bytes of memory "
+                   "(%.1f GiB): give less, or leave the option out",
+                   option, bytes, limit, (double)limit / (1 << 30));
+}
+
 int fv_core_limit(void) {
     char groups[TEXT_MAX];
     cpu_set_t set;

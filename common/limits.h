@@ -5,8 +5,13 @@
  * process or of an ancestor limits them (as in a container). Any thread. */
 #include <stddef.h>
 
+#include "common/status.h"
+
 /* Bytes, read when called. Never 0. */
 size_t fv_memory_limit(void);
+
+/* Checks a size that was given as --OPTION: FV_EINVAL if it exceeds fv_memory_limit(). */
+fv_status fv_memory_check(const char *option, size_t bytes);
 
 /* Cores, read when called, at least 1: those that the scheduler may use for the calling thread, or
  * the CPU time that control groups grant per unit of time, rounded up, if that is less. */

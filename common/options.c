@@ -14,6 +14,7 @@ typedef struct option_value {
     int n;
     bool given, typed;
     char derived[24]; /* a default that follows from another option */
+    char *set;        /* owned; the value of fv_options_set */
 } option_value;
 
 struct fv_options {
@@ -186,7 +187,10 @@ fail:
 
 void fv_options_free(fv_options *o) {
     if (!o) return;
-    for (int i = 0; i < o->n; i++) free(o->values[i].items);
+    for (int i = 0; i < o->n; i++) {
+        free(o->values[i].items);
+        free(o->values[i].set);
+    }
     free(o->values);
     free(o->table);
     free(o->positional);
@@ -244,6 +248,23 @@ void fv_options_wipe(const fv_options *o, const char *name) {
     if (!env) return;
     wipe(env);
     unsetenv(row->env);
+}
+
+fv_status fv_options_set(fv_options *o, const char *name, const char *value) {
+    int row = find_row(o->table, o->n, name, strlen(name));
+    assert(row >= 0 && o->table[row].type == FV_OPTION_STRING);
+    option_value *v = &o->values[row];
+    char *copy = strdup(value);
+    if (!copy) return FV_FAIL(FV_ENOMEM, "out of memory for options");
+    fv_status st = append(&v->items, &v->n, copy);
+    if (st != FV_OK) {
+        free(copy);
+        return st;
+    }
+    free(v->set);
+    v->set = copy;
+    v->given = v->typed = true;
+    return FV_OK;
 }
 
 int fv_options_positional(const fv_options *o, const char *const **items) {

@@ -65,6 +65,10 @@ int fv_options_list(const fv_options *o, const char *name, const char *const **i
  * environment, where others can read them (ps, /proc), and removes the variable, so that children do
  * not get it. The list's strings have changed then. Before other threads start. */
 void fv_options_wipe(const fv_options *o, const char *name);
+/* Gives a STRING another value, a copy, as if it had been typed: for a program that has found out what the
+ * user's value stands for. Strings that were borrowed from an earlier call are gone. Before other threads
+ * start. */
+fv_status fv_options_set(fv_options *o, const char *name, const char *value);
 int fv_options_positional(const fv_options *o, const char *const **items);
 
 /* Prints an option: "--name VALUE  help [default]", wrapped at 80 columns; with `all` also its range and

@@ -23,6 +23,8 @@ static fv_status open_worker(fv_worker_program *p) {
     opt.callers = fv_registration_callers(&p->place);
     opt.kv_dtype = p->engine.kv_dtype;
     opt.kv_bytes = (size_t)fv_options_int(o, "kv-bytes");
+    int64_t prefix_bytes = fv_options_int(o, "kv-prefix-bytes");
+    opt.prefix_bytes = prefix_bytes < 0 ? opt.kv_bytes : (size_t)prefix_bytes;
     opt.batch_max = (int32_t)fv_options_int(o, "batch");
     FV_TRY(read_reserve(o, &opt.reserve_all));
     opt.queue_max = (int32_t)fv_options_int(o, "queue");

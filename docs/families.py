@@ -25,10 +25,10 @@ sys.path.insert(0, str(ROOT / "eval"))
 from tables import filled, head, line, put  # noqa: E402
 
 PAGE = HERE / "FAMILIES.md"
-FAMILIES = ["llava", "llava_next", "llava_onevision", "idefics3", "smolvlm", "internvl", "mistral3",
-            "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "gemma3", "video_llava", "mobilevlm"]
+FAMILIES = ["llava", "llava_next", "llava_onevision", "idefics3", "smolvlm", "internvl", "mistral3", "pixtral",
+            "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "gemma3", "video_llava", "mobilevlm"]
 SCRIPT = "docs/families.py"
-VIDEOS = ["qwen2_vl", "qwen2_5_vl", "qwen3_vl", "video_llava"]  # read them natively
+VIDEOS = ["qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "video_llava"]  # read them natively
 SIZES = [(37, 90), (170, 41), (28, 28)]
 
 

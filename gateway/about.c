@@ -40,6 +40,7 @@ void fv_show_metrics(fv_gateway *g, fv_http_request *r) {
 static fv_api_kind kind_of(const char *path) {
     return strcmp(path, "/v1/chat/completions") == 0 ? FV_API_CHAT
            : strcmp(path, "/v1/completions") == 0    ? FV_API_TEXT
+           : strcmp(path, "/v1/responses") == 0      ? FV_API_RESPONSE
            : strcmp(path, "/tokenize") == 0          ? FV_API_TOKENS
            : strcmp(path, "/detokenize") == 0        ? FV_API_IDS
                                                      : 0;
@@ -62,6 +63,9 @@ static json_t *side(void) { return json_pack("{s:s, s:i}", "type", "integer", "m
 
 static json_t *parameters(const char *path) {
     json_t *list = json_array();
+    if (strstr(path, "{id}"))
+        json_array_append_new(list,
+                              parameter("id", "path", true, json_pack("{s:s}", "type", "string")));
     if (strstr(path, "{model}"))
         json_array_append_new(
             list, parameter("model", "path", true, json_pack("{s:s}", "type", "string")));
@@ -84,7 +88,7 @@ static json_t *content_of(const char *path, fv_api_kind kind) {
     } else {
         content = json_body(kind ? reference(fv_api_answer_schema(kind))
                                  : json_pack("{s:s}", "type", "object"));
-        if (kind == FV_API_CHAT || kind == FV_API_TEXT)
+        if (kind & (FV_API_CHAT | FV_API_TEXT | FV_API_RESPONSE))
             json_object_set_new(content, "text/event-stream", json_object());
     }
     return content;

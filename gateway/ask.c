@@ -247,12 +247,22 @@ void fv_show_text(fv_gateway *g, fv_http_request *r) {
 
 /* ---- the model and the fleet ------------------------------------------------------------ */
 
-static json_t *model_json(const Fovea__Inference__V1__ServedModel *model) {
-    return json_pack("{s:o, s:s, s:I, s:s, s:I, s:s}", "id",
-                     fv_json_text(model->name, strlen(model->name)), "object", "model", "created",
-                     (json_int_t)(fv_log_time_ns() / 1000000000), "owned_by", "fovea",
+/* A model under one of its names; `root` is its first name, as in vLLM. */
+static json_t *model_json(const Fovea__Inference__V1__ServedModel *model, const char *id) {
+    return json_pack("{s:o, s:s, s:I, s:s, s:o, s:I, s:s}", "id", fv_json_text(id, strlen(id)),
+                     "object", "model", "created", (json_int_t)(fv_log_time_ns() / 1000000000),
+                     "owned_by", "fovea", "root", fv_json_text(model->name, strlen(model->name)),
                      "max_model_len", (json_int_t)model->max_positions, "fingerprint",
                      model->fingerprint);
+}
+
+/* The model's names: its own, then its aliases. */
+static size_t n_name(const Fovea__Inference__V1__ServedModel *model) {
+    return 1 + model->n_aliases;
+}
+
+static const char *name_at(const Fovea__Inference__V1__ServedModel *model, size_t i) {
+    return i == 0 ? model->name : model->aliases[i - 1];
 }
 
 static unsigned answer_models(ask *a, const ProtobufCMessage *m, json_t **out) {
@@ -260,7 +270,8 @@ static unsigned answer_models(ask *a, const ProtobufCMessage *m, json_t **out) {
     json_t *data = json_array();
     (void)a;
     for (size_t i = 0; i < list->n_models; i++)
-        json_array_append_new(data, model_json(list->models[i]));
+        for (size_t k = 0; k < n_name(list->models[i]); k++)
+            json_array_append_new(data, model_json(list->models[i], name_at(list->models[i], k)));
     *out = json_pack("{s:s, s:o}", "object", "list", "data", data);
     return 200;
 }
@@ -269,8 +280,10 @@ static unsigned answer_models(ask *a, const ProtobufCMessage *m, json_t **out) {
 static void print_names(const Fovea__Inference__V1__ModelList *list, char *out, size_t cap) {
     size_t n = 0;
     out[0] = '\0';
-    for (size_t i = 0; i < list->n_models && n < cap; i++)
-        n += (size_t)snprintf(out + n, cap - n, "%s%s", i ? ", " : "", list->models[i]->name);
+    for (size_t i = 0; i < list->n_models; i++)
+        for (size_t k = 0; k < n_name(list->models[i]) && n < cap; k++)
+            n += (size_t)snprintf(out + n, cap - n, "%s%s", n ? ", " : "",
+                                  name_at(list->models[i], k));
 }
 
 /* Finds the model by the path's end, which may have slashes. */
@@ -280,8 +293,10 @@ static unsigned answer_served(ask *a, const ProtobufCMessage *m, json_t **out) {
     char names[512], why[1024];
     for (size_t i = 0; i < list->n_models; i++) {
         const Fovea__Inference__V1__ServedModel *model = list->models[i];
-        if (strcmp(model->name, id) != 0 && strcmp(model->fingerprint, id) != 0) continue;
-        *out = model_json(model);
+        bool found = strcmp(model->fingerprint, id) == 0;
+        for (size_t k = 0; k < n_name(model); k++) found |= strcmp(name_at(model, k), id) == 0;
+        if (!found) continue;
+        *out = model_json(model, id);
         return 200;
     }
     print_names(list, names, sizeof names);
@@ -389,6 +404,11 @@ void fv_show_fleet(fv_gateway *g, fv_http_request *r) {
 
 /* The router's own health, which needs no credentials: SERVING when it has workers of each kind. */
 void fv_show_health(fv_gateway *g, fv_http_request *r) {
+    if (g->leaving) {
+        fv_http_set_error(r, "shutting down");
+        fv_reply_json(r, 503, json_pack("{s:s}", "status", "shutting down"));
+        return;
+    }
     Grpc__Health__V1__HealthCheckRequest q = GRPC__HEALTH__V1__HEALTH_CHECK_REQUEST__INIT;
     get(g, r, "/grpc.health.v1.Health/Check", &q.base,
         &grpc__health__v1__health_check_response__descriptor, answer_health);

@@ -40,12 +40,14 @@ static fv_status check_ca(const char *path) {
 static fv_status open_parts(fv_gateway *g, const fv_gateway_options *opt) {
     FV_TRY(fv_known_callers_open(&g->callers));
     FV_TRY(fv_ignored_open(&g->ignored));
+    FV_TRY(fv_response_store_open(&opt->responses, &g->responses));
     return fv_alive_open(fv_bridge_loop(opt->bridge), opt->keep_alive_ms, &g->alive);
 }
 
 static void gateway_free(fv_gateway *g) {
     fv_known_callers_close(g->callers);
     fv_ignored_close(g->ignored);
+    fv_response_store_close(g->responses);
     fv_alive_close(g->alive);
     free(g);
 }
@@ -86,6 +88,11 @@ fv_status fv_gateway_open(const fv_gateway_options *opt, fv_gateway **out) {
 }
 
 const char *fv_gateway_address(const fv_gateway *g) { return fv_http_address(g->http); }
+
+void fv_gateway_report_leaving(fv_gateway *g) {
+    g->leaving = true;
+    fv_http_end_keep_alive(g->http);
+}
 
 void fv_gateway_leave(fv_gateway *g) { fv_http_leave(g->http); }
 

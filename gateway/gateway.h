@@ -7,6 +7,7 @@
 #include "gateway/http/http.h"
 #include "gateway/http/origin.h"
 #include "gateway/keys.h"
+#include "gateway/response_store.h"
 #include "rpc/client.h"
 
 typedef struct fv_gateway fv_gateway; /* opaque */
@@ -26,7 +27,8 @@ typedef struct fv_gateway_options {
     int64_t deadline_ms;       /* deadline of a request */
     int32_t keep_alive_ms;     /* time after which a stream that waits gets a comment; 0: none */
     fv_access_form access;
-    bool strict_fields;  /* refuse fields that have no effect */
+    bool strict_fields; /* refuse fields that have no effect */
+    fv_response_limits responses;
     const fv_keys *keys; /* of callers; borrowed; NULL: the router decides who may call */
     /* [n_image_host] hosts whose http(s) images are fetched; see gateway/fetch/fetch.h */
     const char *const *image_hosts;
@@ -40,6 +42,8 @@ typedef struct fv_gateway_options {
 fv_status fv_gateway_open(const fv_gateway_options *opt, fv_gateway **out);
 const char *fv_gateway_address(const fv_gateway *g);
 
+void fv_gateway_report_leaving(
+    fv_gateway *g);                   /* health checks get 503, and answers end their connections */
 void fv_gateway_leave(fv_gateway *g); /* stops accepting connections */
 bool fv_gateway_idle(const fv_gateway *g);
 void fv_gateway_measure(const fv_gateway *g); /* sets the gauges of telemetry/metrics.h */

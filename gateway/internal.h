@@ -40,7 +40,10 @@ struct fv_gateway {
     fv_known_callers *callers;
     fv_alive *alive;
     fv_ignored *ignored;
-    size_t bodies; /* bytes of the bodies of requests that are not sent yet */
+    struct fv_response_store *responses;
+    struct fv_responding *responding; /* responses that are being made; a list */
+    size_t bodies;                    /* bytes of the bodies of requests that are not sent yet */
+    bool leaving; /* health checks get 503, so that load balancers send requests elsewhere */
     bool closing, http_closed;
     void (*closed)(void *user);
     void *closed_user;
@@ -81,6 +84,13 @@ void fv_show_model(fv_gateway *g, fv_http_request *r);
 void fv_show_fleet(fv_gateway *g, fv_http_request *r);
 void fv_show_layout(fv_gateway *g, fv_http_request *r);
 void fv_show_health(fv_gateway *g, fv_http_request *r);
+
+/* responses.c: a response, FV_RESPONSE_PATH ID, with the rest of its path. */
+#define FV_RESPONSE_PATH "/v1/responses/"
+void fv_show_response(fv_gateway *g, fv_http_request *r);
+void fv_delete_response(fv_gateway *g, fv_http_request *r);
+void fv_cancel_response(fv_gateway *g, fv_http_request *r);
+void fv_list_response_input(fv_gateway *g, fv_http_request *r);
 
 /* page.c: serves the files of page/. */
 bool fv_is_page(const char *path);

@@ -68,6 +68,8 @@ static fv_status take_keys(const fv_options *o, fv_keys **out) {
 
 static void on_closed(void *user) { fv_daemon_end(((program *)user)->daemon); }
 
+static void linger(void *user) { fv_gateway_report_leaving(((program *)user)->gateway); }
+
 static void drain(void *user) { fv_gateway_leave(((program *)user)->gateway); }
 
 static bool idle(void *user) { return fv_gateway_idle(((program *)user)->gateway); }
@@ -84,6 +86,8 @@ static fv_status run(const fv_options *o) {
     program p = {0};
     fv_daemon_hooks hooks = {.user = &p,
                              .guest = true,
+                             .linger_ms = (int32_t)fv_options_int(o, "linger-ms"),
+                             .linger = linger,
                              .drain = drain,
                              .idle = idle,
                              .stopped = stopped,
@@ -128,6 +132,10 @@ static fv_status run(const fv_options *o) {
         .keep_alive_ms = (int32_t)fv_options_int(o, "keep-alive-ms"),
         .strict_fields = fv_options_flag(o, "strict-fields"),
         .access = access,
+        .responses = {.n_owner = fv_options_int(o, "responses"),
+                      .bytes_owner = (size_t)fv_options_int(o, "responses-tenant-bytes"),
+                      .bytes_all = (size_t)fv_options_int(o, "responses-bytes"),
+                      .ms = fv_options_int(o, "responses-ms")},
         .keys = p.keys,
         .image_bytes = (size_t)fv_options_int(o, "image-bytes"),
         .image_ms = fv_options_int(o, "image-ms"),

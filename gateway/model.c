@@ -1,4 +1,4 @@
-/* Calls GetModel for the model's layout. */
+/* Calls GetModel. */
 #include "gateway/model.h"
 
 #include <stdlib.h>
@@ -21,16 +21,19 @@ static void release(fv_model_question *q) {
     fv_gateway_task_gone(g);
 }
 
-static fv_status read_layout(fv_rpc_call *call, grpc_byte_buffer *reply, fv_layout_config *out) {
+/* *out borrows from the call. */
+static fv_status read_facts(fv_rpc_call *call, grpc_byte_buffer *reply, fv_model_facts *out) {
     ProtobufCMessage *m;
     FV_TRY(fv_rpc_call_unpack(call, &fovea__inference__v1__model__descriptor, reply, &m));
-    return fv_layout_from_message(((const Fovea__Inference__V1__Model *)m)->image_layout, out);
+    const Fovea__Inference__V1__Model *model = (const Fovea__Inference__V1__Model *)m;
+    out->tool_parser = model->tool_parser;
+    return fv_layout_from_message(model->image_layout, &out->layout);
 }
 
 static void on_model(void *user, const fv_rpc_end *end, fv_rpc_call *call,
                      grpc_byte_buffer *reply) {
     fv_model_question *q = user;
-    fv_layout_config layout;
+    fv_model_facts facts;
     fv_rpc_end said = *end;
     q->call = NULL;
     q->lane->n_call--;
@@ -38,11 +41,11 @@ static void on_model(void *user, const fv_rpc_end *end, fv_rpc_call *call,
         release(q);
         return;
     }
-    if (said.status == FV_OK && read_layout(call, reply, &layout) != FV_OK) {
+    if (said.status == FV_OK && read_facts(call, reply, &facts) != FV_OK) {
         said.status = FV_EDATA;
         said.text = fv_last_error();
     }
-    q->known(q->user, &said, said.status == FV_OK ? &layout : NULL);
+    q->known(q->user, &said, said.status == FV_OK ? &facts : NULL);
 }
 
 fv_status fv_model_ask(fv_gateway *g, const char *name, const char *client,

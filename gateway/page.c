@@ -4,10 +4,13 @@
 #include "gateway/internal.h"
 #include "page_answer_js.h"
 #include "page_api_js.h"
+#include "page_chat_js.h"
 #include "page_diff_js.h"
 #include "page_dom_js.h"
+#include "page_elsewhere_js.h"
 #include "page_example_png.h"
 #include "page_fleet_js.h"
+#include "page_images_js.h"
 #include "page_index_html.h"
 #include "page_overlay_js.h"
 #include "page_page_css.h"
@@ -28,9 +31,12 @@ static const struct file {
     SCRIPT(page),
     SCRIPT(answer),
     SCRIPT(api),
+    SCRIPT(chat),
     SCRIPT(diff),
     SCRIPT(dom),
+    SCRIPT(elsewhere),
     SCRIPT(fleet),
+    SCRIPT(images),
     SCRIPT(overlay),
     SCRIPT(policy),
 };

@@ -10,7 +10,10 @@ static void chat(fv_gateway *g, fv_http_request *r) { fv_generate(g, r, FV_API_C
 
 static void complete(fv_gateway *g, fv_http_request *r) { fv_generate(g, r, FV_API_TEXT); }
 
-/* label: the value of the metrics' route label. open: needs no API key. */
+static void respond(fv_gateway *g, fv_http_request *r) { fv_generate(g, r, FV_API_RESPONSE); }
+
+/* path: a name in braces stands for an id; of two that match, the first row counts. label: the value of
+ * the metrics' route label. open: needs no API key. */
 static const struct route {
     const char *method, *path;
     void (*serve)(fv_gateway *g, fv_http_request *r);
@@ -20,7 +23,12 @@ static const struct route {
     {"POST", "/v1/chat/completions", chat, FV_ROUTE_CHAT, false},
     {"POST", "/v1/completions", complete, FV_ROUTE_COMPLETIONS, false},
     {"GET", "/v1/models", fv_list_models, FV_ROUTE_MODELS, false},
-    {"GET", FV_MODEL_PATH, fv_show_served, FV_ROUTE_MODELS, false}, /* with an id behind it */
+    {"GET", FV_MODEL_PATH "{model}", fv_show_served, FV_ROUTE_MODELS, false},
+    {"POST", "/v1/responses", respond, FV_ROUTE_RESPONSES, false},
+    {"GET", FV_RESPONSE_PATH "{id}/input_items", fv_list_response_input, FV_ROUTE_RESPONSES, false},
+    {"POST", FV_RESPONSE_PATH "{id}/cancel", fv_cancel_response, FV_ROUTE_RESPONSES, false},
+    {"GET", FV_RESPONSE_PATH "{id}", fv_show_response, FV_ROUTE_RESPONSES, false},
+    {"DELETE", FV_RESPONSE_PATH "{id}", fv_delete_response, FV_ROUTE_RESPONSES, false},
     {"GET", "/health", fv_show_health, FV_ROUTE_HEALTH, true},
     {"GET", "/healthz", fv_show_health, FV_ROUTE_HEALTH, true},
     {"GET", "/ping", fv_show_health, FV_ROUTE_HEALTH, true},
@@ -37,11 +45,14 @@ static const struct route {
 };
 enum { N_ROUTE = sizeof routes / sizeof *routes };
 
+/* A model's id may have slashes. */
 static bool has_path(const struct route *route, const char *path) {
-    const size_t n = strlen(FV_MODEL_PATH);
+    const char *brace = strchr(route->path, '{'), *tail = brace ? strchr(brace, '}') + 1 : NULL;
     if (route->serve == fv_show_page) return fv_is_page(path);
-    if (strcmp(route->path, FV_MODEL_PATH) != 0) return strcmp(route->path, path) == 0;
-    return strncmp(path, FV_MODEL_PATH, n) == 0 && path[n];
+    if (!brace) return strcmp(route->path, path) == 0;
+    const size_t n_head = (size_t)(brace - route->path), n_tail = strlen(tail), n = strlen(path);
+    return n > n_head + n_tail && strncmp(path, route->path, n_head) == 0 &&
+           strcmp(path + n - n_tail, tail) == 0;
 }
 
 /* HEAD is GET without the body, which the server leaves out. */
@@ -92,7 +103,6 @@ static const char *meant(const char *path, char near[256]) {
 static const struct elsewhere {
     const char *path, *why;
 } elsewhere[] = {
-    {"/v1/responses", "the Responses API is not served here: use /v1/chat/completions"},
     {"/v1/messages", "Anthropic's API is not served here: use /v1/chat/completions"},
     {"/v1/embeddings", "the models here generate text and make no embeddings"},
     {"/v1/moderations", "moderations are not served here: ask a model in /v1/chat/completions"},
@@ -165,7 +175,7 @@ static void add_cors(fv_http_request *r, const char *origin) {
 }
 
 static void answer_preflight(fv_http_request *r) {
-    fv_http_add(r, "Access-Control-Allow-Methods", "GET, HEAD, POST");
+    fv_http_add(r, "Access-Control-Allow-Methods", "GET, HEAD, POST, DELETE");
     fv_http_add(r, "Access-Control-Allow-Headers", "Authorization, *"); /* * lacks it */
     fv_http_add(r, "Access-Control-Max-Age", "600");
     fv_http_reply(r, 200, "text/plain", "", 0);
@@ -206,13 +216,15 @@ void fv_route(fv_gateway *g, fv_http_request *r) {
 json_t *fv_route_paths(json_t *(*operation)(const char *method, const char *path)) {
     json_t *paths = json_object();
     for (const struct route *at = routes; at < routes + N_ROUTE; at++) {
-        const bool model = at->serve == fv_show_served;
-        const char *path = model ? FV_MODEL_PATH "{model}" : at->path;
-        const bool post = strcmp(at->method, "POST") == 0;
-        json_t *item = json_object_get(paths, path);
+        const bool post = strcmp(at->method, "POST") == 0, get = strcmp(at->method, "GET") == 0;
+        json_t *item = json_object_get(paths, at->path);
         if (at->serve == fv_show_page) continue;
-        if (!item) json_object_set_new(paths, path, item = json_object());
-        json_object_set_new(item, post ? "post" : "get", operation(at->method, path));
+        if (!item) json_object_set_new(paths, at->path, item = json_object());
+        json_object_set_new(item,
+                            post  ? "post"
+                            : get ? "get"
+                                  : "delete",
+                            operation(at->method, at->path));
     }
     return paths;
 }

@@ -40,6 +40,7 @@ typedef struct fv_grant {
     uint64_t bytes;     /* the most bytes of the stream */
     uint32_t frame_max; /* the most bytes of a frame */
     uint32_t credits;   /* the most frames sent and not yet consumed */
+    uint32_t n_kept;    /* links of the prompt that the receiver has: their tokens are not sent */
     double lease_s; /* the longest silence, not a point in time, as clocks of two machines differ */
     /* Bytes of the KV pool; 0: the peer does not say. A transport sets them. */
     uint64_t bytes_reserved;

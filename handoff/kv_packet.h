@@ -11,8 +11,8 @@
  *             24 u32 dims[4]      40 u64 length     48 u32 CRC32C of the payload
  *             52 u32 CRC32C of the 52 bytes before
  *
- *   stream:   HELO PRMT GRDT?
- *             { LEAD? RANK? MASK? packed? ROWS { POSN? TALY? DATA* } per layer and segment }
+ *   stream:   HELO PRMT GRDT? KEPT?
+ *             { STAT? LEAD? RANK? MASK? packed? ROWS { POSN? TALY? DATA* } per layer and segment }
  *             per layer or more  TOKN END
  *   packed:   PACK FACT FACT? IMPO?     visual tokens of one layer as factors, codes, directions or
  *                                       coefficients; its ROWS then has no visual tokens. Text tokens
@@ -28,9 +28,15 @@
  * GRDT is sent if the tokens of images are rotated by their places in a grid: without it every token
  * is rotated by its position in the prompt.
  *
+ * KEPT is sent if the grant says that the receiver has the prompt's first tokens (handoff/links.h): ROWS counts
+ * them, POSN, TALY and DATA leave them out.
+ *
  * A layer with RANK has its visual tokens in rank order, the first to be dropped last, instead of
  * the order of their positions. There is no permutation, because entries are copied to their final
  * places as they arrive and need not be moved again.
+ *
+ * STAT: in a model with recurrent layers each layer begins with its state after the whole prompt, and
+ * its ROWS come alone. In other models no layer has one.
  *
  * MASK: the last visual tokens of a layer's heads are held but masked.
  *
@@ -57,8 +63,10 @@ enum {
     X(HELLO, 'H', 'E', 'L', 'O')  /* the request for which the grant was given */                  \
     X(PROMPT, 'P', 'R', 'M', 'T') /* token ids, segments, next position, sampling */               \
     X(GRIDS, 'G', 'R', 'D', 'T')  /* u32 prompt tokens, each grid i32 first, t, h, w, f32 step */  \
+    X(KEPT, 'K', 'E', 'P', 'T')   /* u32 links, text tokens, visual tokens left out */             \
     X(RANK, 'R', 'A', 'N', 'K')   /* u32 [Hkv]: initial image tokens of a ranked layer */          \
     X(MASK, 'M', 'A', 'S', 'K')   /* u32: masked image tokens at the end of each head */           \
+    X(STATE, 'S', 'T', 'A', 'T')  /* f32: the state of a layer's recurrent layers */               \
     X(ROWS, 'R', 'O', 'W', 'S')   /* u32 [layers, Hkv, segments]: lengths */                       \
     X(POSITIONS, 'P', 'O', 'S', 'N') /* i32 [lists, len]: one list for all heads, or Hkv */        \
     X(ACCUM, 'T', 'A', 'L',                                                                        \

@@ -8,6 +8,7 @@
  * from. */
 #include "common/rope_map.h"
 #include "handoff/kv_packet.h"
+#include "handoff/links.h"
 
 enum { FV_WIRE_PROTOCOL = 4, FV_COMPAT_MAX = 512, FV_WIRE_POLICY_MAX = 4096 };
 
@@ -50,6 +51,8 @@ typedef struct fv_hello {
     uint64_t bytes_tables;     /* the most bytes of tables of packed layers */
     const char *policy;        /* text form; "" is exact */
     const char *owner;         /* the tenant; NULL: "". Not in the stream */
+    const fv_wire_link *link;  /* [n_link] of the prompt; not in the stream */
+    uint32_t n_link;
 } fv_hello;
 
 size_t fv_hello_bytes(const fv_hello *h);

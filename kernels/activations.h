@@ -21,6 +21,8 @@ FV_ANYWHERE static inline float act_quick_gelu(float x) {
 
 FV_ANYWHERE static inline float act_relu(float x) { return x > 0.0f || x != x ? x : 0.0f; }
 
+FV_ANYWHERE static inline float act_sigmoid(float x) { return 1.0f / (1.0f + exp_f32(-x)); }
+
 FV_ANYWHERE static inline float act_none(float x) { return x; }
 
 #endif

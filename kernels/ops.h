@@ -144,7 +144,8 @@ typedef enum fv_activation {
     FV_ACT_GELU_TANH,  /* x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) */
     FV_ACT_QUICK_GELU, /* x / (1 + exp(-1.702 x)) */
     FV_ACT_RELU,
-    FV_ACT_NONE, /* x */
+    FV_ACT_NONE,    /* x */
+    FV_ACT_SIGMOID, /* 1 / (1 + exp(-x)) */
     FV_N_ACT
 } fv_activation;
 

@@ -50,4 +50,20 @@ static inline fv_tensor fv_tensor_rows(fv_tensor t, int32_t row0, int32_t rows) 
     return t;
 }
 
+/* Rows [row0, row0 + rows) of a weight, which may be in integers: *quant, if not NULL, becomes that of
+ * the rows, which borrow it. */
+static inline fv_tensor fv_weight_rows(fv_tensor w, int32_t row0, int32_t rows, fv_quant *quant) {
+    if (!w.quant) return fv_tensor_rows(w, row0, rows);
+    const fv_quant *q = w.quant;
+    const size_t at = (size_t)row0 * (size_t)(q->group ? q->groups : 1);
+    *quant = *q;
+    quant->scale = (const char *)q->scale + at * fv_dtype_bytes(q->group ? q->scale_type : FV_F32);
+    if (q->zero) quant->zero = q->zero + at;
+    if (q->min) quant->min = q->min + at;
+    w.data = (char *)w.data + (size_t)row0 * (q->group ? q->row_bytes : (size_t)w.cols);
+    w.rows = rows;
+    w.quant = quant;
+    return w;
+}
+
 #endif

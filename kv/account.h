@@ -16,6 +16,7 @@ typedef struct fv_kv_account {
     const char *owner; /* borrowed */
     size_t held;       /* bytes, those reserved included */
     size_t reserved;   /* not in use yet */
+    bool idle;         /* nobody uses what it holds: a cache gives it up when memory is needed */
     struct fv_kv_account *next,
         **link; /* list of the pool's accounts, and the pointer to this one */
 } fv_kv_account;
@@ -28,6 +29,12 @@ void fv_kv_account_close(fv_kv_account *a);
  * below, which are FV_ENOMEM if the device is out of memory. */
 fv_status fv_kv_account_reserve(fv_kv_account *a, size_t bytes);
 void fv_kv_account_release(fv_kv_account *a); /* all that is reserved */
+
+/* Moves bytes that are in use from one account of a pool to another. */
+void fv_kv_account_move(fv_kv_account *from, fv_kv_account *to, size_t bytes);
+
+/* Says whether anybody uses what the account holds. An idle account takes no more memory. */
+void fv_kv_account_set_idle(fv_kv_account *a, bool idle);
 
 /* Takes a buffer. Giving it back empties it. */
 fv_status fv_kv_take(fv_kv_account *a, size_t bytes, fv_buf *out);

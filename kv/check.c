@@ -37,7 +37,8 @@ static void check_visual(const fv_kv *kv, int32_t layer) {
     for (int32_t g = 0; g < n_kv; g++) {
         size_t at = fv_kv_run_at(kv, layer, g, FV_SEG_VISUAL);
         int32_t held = kv->run[at].len + kv->masked[layer], was = kv->ranked[layer * n_kv + g];
-        bytes += parts * (size_t)held * fv_kv_row_bytes(kv->account.shape);
+        int32_t own = held > kv->shared_visual ? held - kv->shared_visual : 0;
+        bytes += parts * (size_t)own * fv_kv_row_bytes(kv->account.shape);
         assert(was == 0 || held <= was);
         assert(!*fv_kv_packed_slot(kv, layer, FV_SEG_VISUAL) || held == 0);
     }
@@ -58,7 +59,8 @@ static void check_packed(const fv_kv_packed *p) {
 static size_t layer_bytes(const fv_kv *kv, int32_t layer) {
     size_t bytes = kv->extent[layer].bytes, pages = 0;
     for (int32_t g = 0; g < kv->account.shape->n_kv; g++)
-        pages += (size_t)kv->state[fv_kv_run_at(kv, layer, g, FV_SEG_TEXT)].n_block;
+        pages +=
+            (size_t)(kv->state[fv_kv_run_at(kv, layer, g, FV_SEG_TEXT)].n_block - kv->shared_text);
     for (int seg = 0; seg < FV_N_SEG; seg++)
         for (const fv_kv_packed *p = *fv_kv_packed_slot(kv, layer, (fv_kv_segment)seg); p;
              p = p->next)
@@ -66,9 +68,24 @@ static size_t layer_bytes(const fv_kv *kv, int32_t layer) {
     return bytes + (kv->reused_text[layer] ? 1 : 2) * pages * fv_kv_page_bytes(kv->account.shape);
 }
 
+/* The first blocks are the share's, and what is the share's is not packed, borrowed or ranked. */
+static void check_shared(const fv_kv *kv) {
+    if (!kv->share) {
+        assert(kv->shared_text == 0 && kv->shared_visual == 0);
+        return;
+    }
+    fv_kv_share_check(kv->share, kv);
+    for (int32_t l = 0; l < kv->account.shape->n_layer; l++) {
+        assert(kv->source_layer[l] == l && !kv->reused_text[l]);
+        assert(!*fv_kv_packed_slot(kv, l, FV_SEG_VISUAL) &&
+               !*fv_kv_packed_slot(kv, l, FV_SEG_TEXT));
+        for (int32_t g = 0; g < kv->account.shape->n_kv; g++) assert(fv_kv_ranked(kv, l, g) == 0);
+    }
+}
+
 /* The account has every byte, and no other. */
 static void check_account(const fv_kv *kv) {
-    size_t bytes = kv->account.reserved;
+    size_t bytes = kv->account.reserved + kv->recurrent.bytes;
     for (const fv_kv_packed_set *s = kv->sets; s; s = s->next) bytes += s->charged;
     for (int32_t l = 0; l < kv->account.shape->n_layer; l++) bytes += layer_bytes(kv, l);
     assert(bytes == kv->account.held);
@@ -80,6 +97,7 @@ void fv_kv_check(const fv_kv *kv, int32_t layer) {
     for (int32_t l = 0; layer < 0 && l < kv->account.shape->n_layer; l++) fv_kv_check(kv, l);
     if (layer < 0) {
         check_account(kv);
+        check_shared(kv);
         return;
     }
     check_visual(kv, layer);

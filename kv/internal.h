@@ -11,12 +11,15 @@
  *   packed_set.c   tables that layers with the same packed rows share
  *   packed.c       packed blocks
  *   packed_keep.c  dropping packed rows
- *   store.c        opening and closing; what a store holds in all */
+ *   state.c        the state of recurrent layers
+ *   store.c        opening and closing; what a store holds in all
+ *   share.c        prompts that several stores use */
 #include <string.h>
 
 #include "common/arena.h"
 #include "kv/account.h"
 #include "kv/packed.h"
+#include "kv/share.h"
 
 /* State of a block table that kernels do not need. */
 typedef struct fv_kv_run_state {
@@ -45,12 +48,18 @@ struct fv_kv {
     fv_block_table *run;    /* [N, Hkv, FV_N_SEG] */
     fv_kv_run_state *state; /* [N, Hkv, FV_N_SEG] */
     fv_buf *extent;         /* [N] the raw visual rows */
+    fv_buf recurrent;       /* [N] states of shape.state_bytes; or empty */
     int32_t *ranked;        /* [N, Hkv] visual rows when they were ranked; 0: not ranked */
     int32_t *masked; /* [N] masked visual rows of each head, past the end of its block table */
     fv_kv_packed **packed;  /* [N, FV_N_SEG] NULL: the layer is raw */
     fv_kv_packed_set *sets; /* sets of the packed blocks */
-    int32_t *source_layer;  /* [N] layer whose visual keys a layer uses */
-    bool *reused_text;      /* [N] the layer uses the source layer's text keys too */
+    /* The shared prompt whose first rows this store uses, or NULL. Its memory belongs to the share: `shared_text`
+     * blocks at the start of every head's text, and `shared_visual` visual rows of every head, either full blocks
+     * or all that the store has. */
+    fv_kv_share *share;
+    int32_t shared_text, shared_visual;
+    int32_t *source_layer; /* [N] layer whose visual keys a layer uses */
+    bool *reused_text;     /* [N] the layer uses the source layer's text keys too */
     size_t column_bytes[FV_N_KV_COLUMN];
     fv_kv_sequence *sequence;
     fv_rope_map rope_map;
@@ -78,12 +87,23 @@ static inline char *fv_kv_row_of(const fv_kv_block *block, int32_t row, bool val
 
 /* ---- raw rows (rows.c, rows_keep.c) ----------------------------------------------------------- */
 
+/* Makes room for n_block blocks in a head's table. */
+fv_status fv_kv_blocks_grow(fv_kv *kv, size_t run, int32_t n_block);
+
 /* Gives a head pages for at least `least` and at most `most` text rows: returns those that are too many,
  * which never fails, and takes those that lack. */
 fv_status fv_kv_text_pages(fv_kv *kv, int32_t layer, int32_t head, int32_t least, int32_t most);
 
+/* Asserts that a store's first blocks, positions and lengths are the share's, and that the share's account has every
+ * byte and no other. */
+void fv_kv_share_check(const fv_kv_share *s, const fv_kv *kv);
+
+/* Stops using a shared prompt. The store must be empty or about to close. */
+void fv_kv_part_from_share(fv_kv *kv);
+
 /* For a layer's extent in which head g holds rows[g] rows (K unless borrowed, then V, head after head):
- * returns its size; maps a head's blocks into it from *base, and advances *base. */
+ * returns its size; maps a head's blocks into it from *base, and advances *base. Shared blocks come
+ * before. */
 size_t fv_kv_extent_bytes(const fv_kv *kv, int32_t layer, const int32_t *rows);
 fv_status fv_kv_extent_map(fv_kv *kv, int32_t layer, int32_t head, char **base, int32_t rows);
 

@@ -21,13 +21,12 @@
  * and its block tables point to the source layer's keys, so readers of block tables need no special
  * case. A source layer and its lazy layers hold the same rows in the same order.
  *
- * FILES. pool.h has the memory of all stores, this header a store and its raw rows, packed.h its packed
- * rows; internal.h lists the sources, each of which calls only those before it.
+ * FILES. pool.h has the memory of all stores, this header a store and its raw rows, share.h rows that several stores
+ * use, packed.h packed rows; internal.h lists the sources, each of which calls only those before it.
  *
- * CACHES, which keep images, prefixes and conversations from one request to the next, belong in the
- * folder kv/cache/, a layer above this one. Each is a file. It keeps stores open under an owner of its
- * own (fv_kv_set_owner), learns from fv_kv_pool_owned how much they hold, and closes the least useful
- * ones when the pool is full. A cache includes pool.h, kv.h and packed.h; nothing here knows of caches.
+ * CACHES, which keep prefixes from one request to the next, are layers above this one: kv/cache/ for memory of its own,
+ * decode-worker/keep/ for prompts in a pool that stores share (share.h). Nothing here knows of caches: a full pool
+ * calls whoever has asked for it (fv_kv_pool_on_full).
  *
  * A store belongs to one thread at a time; a pool to the thread that computes. */
 #include "common/accum.h"
@@ -193,6 +192,22 @@ fv_kv_sequence *fv_kv_get_sequence(const fv_kv *kv);
  * rows. Copied. */
 fv_status fv_kv_set_rope_map(fv_kv *kv, const fv_rope_map *map);
 const fv_rope_map *fv_kv_rope_map(const fv_kv *kv);
+
+/* ---- recurrent state --------------------------------------------------------------------- */
+
+/* STATE. In a model with recurrent layers a sequence has, besides its rows, a state of fixed size in
+ * each layer, F32: what its tokens have left there. The store owns its memory; the decoder reads and
+ * writes it. Every token that ran is in it, dropped and evicted ones too, and none can be taken out. */
+
+/* Allocates the state of all layers, zeros, if the model has any and the store does not have it yet.
+ * FV_EBUSY, FV_ENOMEM as for fv_kv_extent. */
+fv_status fv_kv_take_state(fv_kv *kv);
+
+/* A layer's state, shape.state_bytes on the device; NULL: not allocated. */
+void *fv_kv_state(const fv_kv *kv, int32_t layer);
+
+/* Bytes of the state of all layers: a number of the shape alone. */
+size_t fv_kv_state_bytes(const fv_kv_shape *shape);
 
 /* ---- from and to other memory ---------------------------------------------------------- */
 

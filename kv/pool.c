@@ -27,6 +27,9 @@ struct fv_kv_pool {
     int32_t spare_least, free_least;
     double trimmed_s;
     fv_kv_account *accounts;
+    size_t bytes_idle; /* of accounts that nobody uses */
+    void (*reclaim)(void *user, size_t bytes);
+    void *reclaim_user;
     fv_buf staging; /* pinned; small results are copied here from the device */
 };
 
@@ -62,13 +65,20 @@ size_t fv_kv_pool_used(const fv_kv_pool *p) { return p->bytes_used; }
 size_t fv_kv_pool_owned(const fv_kv_pool *p, const char *owner) {
     size_t bytes = 0;
     for (const fv_kv_account *a = p->accounts; a; a = a->next)
-        if (strcmp(a->owner, owner) == 0) bytes += a->held;
+        if (!a->idle && strcmp(a->owner, owner) == 0) bytes += a->held;
     return bytes;
 }
+
+size_t fv_kv_pool_idle(const fv_kv_pool *p) { return p->bytes_idle; }
 
 size_t fv_kv_pool_memory(const fv_kv_pool *p) { return p->memory; }
 
 const fv_kv_shape *fv_kv_pool_shape(const fv_kv_pool *p) { return &p->shape; }
+
+void fv_kv_pool_on_full(fv_kv_pool *p, void (*reclaim)(void *user, size_t bytes), void *user) {
+    p->reclaim = reclaim;
+    p->reclaim_user = user;
+}
 
 fv_status fv_kv_staging(fv_kv_pool *p, size_t bytes, void **out) {
     if (bytes > p->staging.bytes) {
@@ -103,11 +113,35 @@ void fv_kv_account_close(fv_kv_account *a) {
 static void settle(fv_kv_account *a, size_t bytes) {
     a->held -= bytes;
     a->pool->bytes_used -= bytes;
+    if (a->idle) a->pool->bytes_idle -= bytes;
 }
 
+void fv_kv_account_move(fv_kv_account *from, fv_kv_account *to, size_t bytes) {
+    assert(from->pool == to->pool && bytes <= from->held - from->reserved && !to->idle);
+    from->held -= bytes;
+    to->held += bytes;
+}
+
+void fv_kv_account_set_idle(fv_kv_account *a, bool idle) {
+    if (a->idle == idle) return;
+    assert(a->reserved == 0);
+    a->idle = idle;
+    a->pool->bytes_idle = idle ? a->pool->bytes_idle + a->held : a->pool->bytes_idle - a->held;
+}
+
+/* By how many bytes the limit would be exceeded. */
+static size_t lacking(const fv_kv_pool *p, size_t bytes) {
+    size_t left = p->bytes_max - p->bytes_used;
+    return p->bytes_max && bytes > left ? bytes - left : 0;
+}
+
+/* Nothing is given up for a request that would not fit even then. */
 fv_status fv_kv_account_reserve(fv_kv_account *a, size_t bytes) {
     fv_kv_pool *p = a->pool;
-    if (p->bytes_max && bytes > p->bytes_max - p->bytes_used)
+    size_t lack = lacking(p, bytes);
+    assert(!a->idle || bytes == 0);
+    if (lack > 0 && p->reclaim && lack <= p->bytes_idle) p->reclaim(p->reclaim_user, lack);
+    if (lacking(p, bytes) > 0)
         return FV_FAIL(FV_EBUSY,
                        "the KV pool is full: %zu of %zu bytes are held and %zu more are needed; "
                        "raise --kv-bytes or shorten the prompt",

@@ -20,7 +20,7 @@ int32_t fv_kv_held(const fv_kv *kv, int32_t layer, int32_t head, fv_kv_segment s
     return fv_kv_len(kv, layer, head, seg) + (seg == FV_SEG_VISUAL ? kv->masked[layer] : 0);
 }
 
-static fv_status blocks_grow(fv_kv *kv, size_t run, int32_t n_block) {
+fv_status fv_kv_blocks_grow(fv_kv *kv, size_t run, int32_t n_block) {
     if (n_block <= kv->state[run].cap_block) return FV_OK;
     int32_t cap = kv->state[run].cap_block * 2 > n_block ? kv->state[run].cap_block * 2 : n_block;
     fv_kv_block *block = realloc(kv->run[run].block, (size_t)cap * sizeof *block);
@@ -83,10 +83,11 @@ fv_status fv_kv_extent_map(fv_kv *kv, int32_t layer, int32_t head, char **base, 
            bytes = fv_kv_row_bytes(kv->account.shape);
     size_t part = (size_t)rows * bytes, own = own_parts(kv, layer, FV_SEG_VISUAL);
     char *k = *base, *v = *base + (own - 1) * part;
-    FV_TRY(blocks_grow(kv, run, fv_kv_blocks_for(rows)));
+    int32_t first = fv_kv_blocks_for(kv->shared_visual);
+    FV_TRY(fv_kv_blocks_grow(kv, run, first + fv_kv_blocks_for(rows)));
     for (int32_t b = 0; b < fv_kv_blocks_for(rows); b++) {
         size_t at = (size_t)b * FV_KV_BLOCK * bytes;
-        kv->run[run].block[b] = (fv_kv_block){
+        kv->run[run].block[first + b] = (fv_kv_block){
             own == 2 ? k + at : reused_keys(kv, layer, head, FV_SEG_VISUAL, b), v + at};
     }
     *base += own * part;
@@ -136,13 +137,14 @@ static fv_status take_text_block(fv_kv *kv, int32_t layer, int32_t head) {
 
 fv_status fv_kv_text_pages(fv_kv *kv, int32_t layer, int32_t head, int32_t least, int32_t most) {
     size_t run = fv_kv_run_at(kv, layer, head, FV_SEG_TEXT);
-    int32_t need = fv_kv_blocks_for(least);
-    while (kv->state[run].n_block > fv_kv_blocks_for(most)) {
+    int32_t need = fv_kv_blocks_for(least), left = fv_kv_blocks_for(most);
+    if (left < kv->shared_text) left = kv->shared_text;
+    while (kv->state[run].n_block > left) {
         fv_kv_block *b = &kv->run[run].block[--kv->state[run].n_block];
         fv_kv_give_page(&kv->account, b->v);
         if (!kv->reused_text[layer]) fv_kv_give_page(&kv->account, b->k);
     }
-    FV_TRY(blocks_grow(kv, run, need));
+    FV_TRY(fv_kv_blocks_grow(kv, run, need));
     while (kv->state[run].n_block < need) FV_TRY(take_text_block(kv, layer, head));
     return FV_OK;
 }

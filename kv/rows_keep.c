@@ -57,6 +57,13 @@ static fv_status rows_spread(fv_kv *kv, size_t run, const int32_t *idx, int32_t 
     return FV_OK;
 }
 
+/* Whether the rows that other stores use stay where they are. */
+static inline bool leaves_shared(const fv_kv *kv, const int32_t *idx, int32_t n) {
+    int32_t fixed = fv_kv_shared_rows(kv, FV_SEG_TEXT), j = 0;
+    while (j < fixed && j < n && idx[j] == j) j++;
+    return j == fixed;
+}
+
 static fv_status keep_text_head(fv_kv *kv, int32_t layer, int32_t head, const int32_t *idx,
                                 int32_t n) {
     size_t run = fv_kv_run_at(kv, layer, head, FV_SEG_TEXT);
@@ -64,6 +71,7 @@ static fv_status keep_text_head(fv_kv *kv, int32_t layer, int32_t head, const in
     if (!once) return FV_FAIL(FV_ENOMEM, "out of memory for %d KV rows", n);
     for (int32_t j = 0; j < n; j++)
         if (j == 0 || idx[j] != idx[j - 1]) once[n_once++] = idx[j];
+    assert(leaves_shared(kv, idx, n));
     fv_kv_block *block = kv->run[run].block;
     fv_status st = rows_move(kv, block, block, once, n_once, kv->reused_text[layer]);
     if (st == FV_OK) columns_keep(kv, run, once, n_once);
@@ -105,7 +113,7 @@ static fv_status keep_visual(fv_kv *kv, int32_t layer, const int32_t *const *idx
                              const int32_t *n) {
     const fv_kv_shape *s = kv->account.shape;
     fv_buf buf;
-    assert(kv->masked[layer] == 0);
+    assert(kv->masked[layer] == 0 && !kv->share);
     FV_TRY(
         fv_kv_take_for(&kv->account, &kv->extent[layer], fv_kv_extent_bytes(kv, layer, n), &buf));
     char *base = buf.data;
@@ -217,7 +225,7 @@ static size_t shorten(fv_kv *kv, int32_t layer, const int32_t *n, int32_t *most)
 
 fv_status fv_kv_truncate(fv_kv *kv, int32_t layer, const int32_t *n) {
     int32_t most;
-    assert(!fv_kv_borrows(kv, layer, FV_SEG_VISUAL));
+    assert(!fv_kv_borrows(kv, layer, FV_SEG_VISUAL) && !kv->share);
     size_t rows = shorten(kv, layer, n, &most), row = 2 * fv_kv_row_bytes(kv->account.shape);
     for (int32_t l = layer + 1; l < kv->account.shape->n_layer; l++)
         if (shares_keys(kv, l, layer, FV_SEG_VISUAL)) shorten(kv, l, n, &most);
@@ -243,7 +251,7 @@ fv_status fv_kv_remove(fv_kv *kv, int32_t layer, int32_t head, fv_kv_segment seg
                        const int32_t *idx, int32_t n) {
     size_t run = fv_kv_run_at(kv, layer, head, seg);
     int32_t left = kv->run[run].len - n, gone = 0;
-    assert(!fv_kv_borrows(kv, layer, seg) && !*fv_kv_packed_slot(kv, layer, seg));
+    assert(!fv_kv_borrows(kv, layer, seg) && !*fv_kv_packed_slot(kv, layer, seg) && !kv->share);
     while (gone < n && idx[gone] < left) gone++;
     for (int32_t from = left, hole = 0; from < left + n; from++) {
         if (gone < n && idx[gone] == from)
@@ -260,6 +268,7 @@ fv_status fv_kv_fit(fv_kv *kv, int32_t layer, int32_t text) {
     const fv_kv_shape *s = kv->account.shape;
     size_t rows = 0;
     int32_t most = 0;
+    assert(!kv->share);
     for (int32_t g = 0; g < s->n_kv; g++) {
         int32_t n = fv_kv_len(kv, layer, g, FV_SEG_TEXT);
         (void)fv_kv_text_pages(kv, layer, g, 0, n > text ? n : text);

@@ -53,6 +53,8 @@ void fv_kv_close(fv_kv *kv) {
         for (int32_t g = 0; g < s->n_kv; g++) (void)fv_kv_text_pages(kv, l, g, 0, 0);
         fv_kv_give(&kv->account, &kv->extent[l]);
     }
+    fv_kv_part_from_share(kv);
+    fv_kv_give(&kv->account, &kv->recurrent);
     for (size_t i = 0; i < n; i++) {
         free(kv->run[i].block);
         fv_kv_columns_free(&kv->state[i]);
@@ -102,7 +104,9 @@ size_t fv_kv_bytes(const fv_kv *kv, fv_kv_segment seg) {
     size_t bytes = 0;
     for (int32_t l = 0; l < s->n_layer; l++) {
         bytes += fv_kv_packed_bytes(kv, l, seg);
-        if (seg == FV_SEG_VISUAL) bytes += kv->extent[l].bytes;
+        if (seg == FV_SEG_VISUAL)
+            bytes += kv->extent[l].bytes +
+                     2 * (size_t)s->n_kv * (size_t)kv->shared_visual * fv_kv_row_bytes(s);
         for (int32_t g = 0; seg == FV_SEG_TEXT && g < s->n_kv; g++)
             bytes += (fv_kv_borrows(kv, l, seg) ? 1 : 2) * (size_t)fv_kv_len(kv, l, g, seg) *
                      fv_kv_row_bytes(s);

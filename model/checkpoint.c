@@ -26,6 +26,7 @@
 #include "model/gguf_weights.h"
 #include "model/shards.h"
 #include "model/tower_directory.h"
+#include "model/transpose.h"
 #include "text/json.h"
 
 enum { CONFIG_MAX = 1 << 20, FINGERPRINT_EDGE = 4096 };
@@ -34,7 +35,8 @@ typedef struct used_tensor {
     const fv_tensor_spec *expected;
     const fv_shard_tensor *found;
     fv_tensor view;
-    fv_gguf_weight gguf; /* filled by fv_checkpoint_load; data NULL: the view is complete */
+    fv_gguf_weight gguf;   /* filled by fv_checkpoint_load; data NULL: the view is complete, */
+    fv_transposed experts; /* unless these have data, which loading or quantizing transposes */
 } used_tensor;
 
 struct fv_checkpoint {
@@ -53,6 +55,7 @@ struct fv_checkpoint {
     int32_t n_used;
     size_t bytes;
     fv_text_weights text;
+    fv_text_fused *fused; /* [layers] with `fused` */
     fv_vision_weights vision, video;
     fv_projector_weights projector;
     fv_calibration calibration;
@@ -182,28 +185,48 @@ static fv_status make_view(fv_checkpoint *ck, const fv_shard_tensor *t, const fv
     FV_TRY(check_shape(t, e));
     fv_dtype dtype;
     FV_TRY(read_dtype(t, &dtype));
+    int32_t rows, cols;
+    fv_tensor_specs_view(e, &rows, &cols);
     void *data = (void *)(uintptr_t)t->entry->data;
     if ((uintptr_t)data % fv_dtype_bytes(dtype)) {
         FV_TRY(fv_arena_alloc(&ck->arena, t->entry->bytes, &data));
         memcpy(data, t->entry->data, t->entry->bytes);
     }
-    int32_t rows, cols;
-    fv_tensor_specs_view(e, &rows, &cols);
     *out = fv_tensor_of(data, dtype, rows, cols);
     return FV_OK;
 }
 
+/* Sets transposed experts apart: the view's data is placed when they are transposed. */
+static void set_experts_apart(used_tensor *u) {
+    const int64_t *shape = u->expected->shape;
+    if (u->expected->role != FV_ROLE_EXPERTS_TRANSPOSED) return;
+    u->experts = (fv_transposed){.data = u->view.data,
+                                 .dtype = u->view.dtype,
+                                 .n = (int32_t)shape[0],
+                                 .n_in = (int32_t)shape[1],
+                                 .n_out = (int32_t)shape[2]};
+    u->view.data = NULL;
+}
+
 /* ---- repacked weights ------------------------------------------------------------------ */
 
+static bool is_experts(const fv_tensor_spec *e) {
+    return e->role == FV_ROLE_EXPERTS || e->role == FV_ROLE_EXPERTS_TRANSPOSED;
+}
+
 static bool is_layer_weight(const fv_tensor_spec *e) {
-    return e->part == FV_PART_TEXT_LAYER && (e->role == FV_ROLE_LINEAR || e->role == FV_ROLE_QUERY);
+    bool layer = e->part == FV_PART_TEXT_LAYER || e->part == FV_PART_TEXT_FUSED ||
+                 e->part == FV_PART_RECURRENT_LAYER;
+    return layer && (e->role == FV_ROLE_LINEAR || e->role == FV_ROLE_QUERY || is_experts(e));
 }
 
 /* Number of heads whose rows llama.cpp reordered in this weight; 0: rows are in order. */
 static int32_t reordered_heads(const fv_checkpoint *ck, const fv_tensor_spec *e) {
     if (!fv_shards_gguf(ck->shards) || strcmp(ck->cfg.text.family, "llama") != 0) return 0;
     if (e->role == FV_ROLE_QUERY) return ck->cfg.text.n_head;
-    return e->offset == offsetof(fv_text_layer, k) && is_layer_weight(e) ? ck->cfg.text.n_kv : 0;
+    return e->part == FV_PART_TEXT_LAYER && e->offset == offsetof(fv_text_layer, k)
+               ? ck->cfg.text.n_kv
+               : 0;
 }
 
 /* Allocates memory that fv_checkpoint_load fills; *repacked false: t is used as stored. */
@@ -241,6 +264,8 @@ static fv_tensor *slot_of(fv_checkpoint *ck, const fv_tensor_spec *e) {
     switch (e->part) {
     case FV_PART_TEXT: base = (char *)&ck->text; break;
     case FV_PART_TEXT_LAYER: base = (char *)&ck->text.layer[e->layer]; break;
+    case FV_PART_RECURRENT_LAYER: base = (char *)&ck->text.recurrent[e->layer]; break;
+    case FV_PART_TEXT_FUSED: base = (char *)&ck->fused[e->layer]; break;
     case FV_PART_VISION: base = (char *)&ck->vision; break;
     case FV_PART_VISION_LAYER: base = (char *)&ck->vision.layer[e->layer]; break;
     case FV_PART_VIDEO: base = (char *)&ck->video; break;
@@ -287,11 +312,16 @@ static int by_name(const void *a, const void *b) {
 static fv_status refuse_leftover(const fv_checkpoint *ck) {
     fv_tensor_spec *all, want;
     int32_t n;
+    int32_t n_predict = 0; /* of layers that predict tokens further ahead */
     fv_status st = FV_OK;
     FV_TRY(fv_tensor_specs_build(&ck->cfg, true, &all, &n));
     qsort(all, (size_t)n, sizeof *all, by_name);
     for (int32_t i = 0; i < fv_shards_tensors(ck->shards) && st == FV_OK; i++) {
         const fv_shard_tensor *t = fv_shards_at(ck->shards, i);
+        if (ck->cfg.text.recurrent.n && strncmp(t->canonical, "mtp.", 4) == 0) {
+            n_predict++;
+            continue;
+        }
         if (!fv_compressed_belongs(t->canonical, want.name)) strcpy(want.name, t->canonical);
         if (bsearch(&want, all, (size_t)n, sizeof *all, by_name)) continue;
         st = FV_FAIL(FV_EDATA,
@@ -300,7 +330,33 @@ static fv_status refuse_leftover(const fv_checkpoint *ck) {
                      ck->dir, t->entry->name, t->file);
     }
     free(all);
+    if (n_predict) FV_LOG(INFO, MODEL, "event=mtp tensors=%d use=none", n_predict);
     return st;
+}
+
+/* Rows [row0, row0 + rows) of a weight. */
+static fv_status rows_of(fv_checkpoint *ck, fv_tensor w, int32_t row0, int32_t rows,
+                         fv_tensor *out) {
+    fv_quant *quant = NULL;
+    if (w.quant) FV_TRY(FV_ARENA_NEW(&ck->arena, 1, quant));
+    *out = fv_weight_rows(w, row0, rows, quant);
+    return FV_OK;
+}
+
+/* Makes q, k and v, gate and up of the fused tensors. */
+static fv_status split_fused(fv_checkpoint *ck) {
+    const fv_text_config *t = &ck->cfg.text;
+    const int32_t q = t->n_head * t->d_head, kv = t->n_kv * t->d_head, m = t->d_ffn;
+    for (int32_t l = 0; t->fused && l < t->n_layer; l++) {
+        const fv_text_fused *f = &ck->fused[l];
+        fv_text_layer *w = &ck->text.layer[l];
+        FV_TRY(rows_of(ck, f->qkv, 0, q, &w->q));
+        FV_TRY(rows_of(ck, f->qkv, q, kv, &w->k));
+        FV_TRY(rows_of(ck, f->qkv, q + kv, kv, &w->v));
+        FV_TRY(rows_of(ck, f->gate_up, 0, m, &w->gate));
+        FV_TRY(rows_of(ck, f->gate_up, m, m, &w->up));
+    }
+    return FV_OK;
 }
 
 /* Bytes of the tensor in memory, or in the mapped file. */
@@ -313,6 +369,8 @@ static fv_status open_tensors(fv_checkpoint *ck) {
     FV_TRY(fv_tensor_specs_build(cfg, false, &ck->manifest, &ck->n_manifest));
     FV_TRY(FV_ARENA_NEW(&ck->arena, ck->n_manifest, ck->used));
     FV_TRY(FV_ARENA_NEW(&ck->arena, cfg->text.n_layer, ck->text.layer));
+    FV_TRY(FV_ARENA_NEW(&ck->arena, cfg->text.n_layer * cfg->text.recurrent.n, ck->text.recurrent));
+    FV_TRY(FV_ARENA_NEW(&ck->arena, cfg->text.n_layer, ck->fused));
     FV_TRY(FV_ARENA_NEW(&ck->arena, cfg->vision.n_layer, ck->vision.layer));
     FV_TRY(FV_ARENA_NEW(&ck->arena, cfg->vision.n_deepstack, ck->vision.deepstack));
     if (cfg->video_tower) FV_TRY(FV_ARENA_NEW(&ck->arena, cfg->vision.n_layer, ck->video.layer));
@@ -339,11 +397,13 @@ static fv_status open_tensors(fv_checkpoint *ck) {
             FV_TRY(integers
                        ? fv_compressed_view(&compressed, &ck->arena, ck->shards, t, e, &u->view)
                        : make_view(ck, t, e, &u->view));
+        set_experts_apart(u);
         ck->n_used++;
         ck->bytes += bytes_of(u);
         *slot_of(ck, e) = u->view;
     }
     tie_head(ck);
+    FV_TRY(split_fused(ck));
     return refuse_leftover(ck);
 }
 
@@ -362,16 +422,33 @@ typedef struct filling {
     filled *tensor; /* [n] */
     int32_t n;
     atomic_int done, bad; /* bad: a tensor with values that are not finite; -1: none */
+    atomic_bool no_memory;
     fv_checkpoint_progress *progress;
     void *user;
 } filling;
+
+/* Transposes experts, into their view or, with `to`, quantized. */
+static bool fill_experts(filling *f, const filled *t) {
+    const fv_transposed *from = &t->u->experts;
+    if (!t->to) {
+        fv_transpose_rows(from, 0, t->u->view.rows, t->u->view.data);
+        return true;
+    }
+    fv_status st = fv_transpose_quantize(from, t->to, t->memory, t->as);
+    if (st == FV_ENOMEM) atomic_store(&f->no_memory, true);
+    return st != FV_EDATA;
+}
+
+static bool fill_tensor(filling *f, const filled *t) {
+    if (t->u->experts.data && !(t->to && t->u->view.data)) return fill_experts(f, t);
+    return t->to ? fv_quantize(&t->u->view, t->to, t->memory, t->as) : fv_gguf_fill(&t->u->gguf);
+}
 
 static void fill_one(void *arg, fv_backend *be, int32_t slot, int32_t i) {
     filling *f = arg;
     const filled *t = &f->tensor[i];
     (void)be;
-    if (!(t->to ? fv_quantize(&t->u->view, t->to, t->memory, t->as) : fv_gguf_fill(&t->u->gguf)))
-        atomic_store(&f->bad, i);
+    if (!fill_tensor(f, t)) atomic_store(&f->bad, i);
     int done = atomic_fetch_add(&f->done, 1) + 1;
     if (slot == 0 && f->progress) f->progress(f->user, done, f->n); /* slot 0: the caller */
 }
@@ -379,6 +456,7 @@ static void fill_one(void *arg, fv_backend *be, int32_t slot, int32_t i) {
 static fv_status fill_all(filling *f, fv_backend *be) {
     FV_TRY(fv_backend_each(be, f->n, fill_one, f));
     int bad = atomic_load(&f->bad);
+    if (atomic_load(&f->no_memory)) return FV_FAIL(FV_ENOMEM, "no memory to quantize experts");
     if (bad < 0) return FV_OK;
     const filled *t = &f->tensor[bad];
     return FV_FAIL(FV_EDATA, "tensor '%s' in %s holds NaN or infinity%s", t->u->found->entry->name,
@@ -386,12 +464,23 @@ static fv_status fill_all(filling *f, fv_backend *be) {
                    t->to ? " and cannot be quantized" : "; is the download damaged?");
 }
 
-fv_status fv_checkpoint_load(fv_checkpoint *ck, fv_backend *be, fv_checkpoint_progress *progress,
-                             void *user) {
+/* Allocates transposed experts. */
+static fv_status place_experts(fv_checkpoint *ck, used_tensor *u) {
+    FV_TRY(fv_arena_alloc(&ck->arena, u->found->entry->bytes, &u->view.data));
+    *slot_of(ck, u->expected) = u->view;
+    return FV_OK;
+}
+
+fv_status fv_checkpoint_load(fv_checkpoint *ck, fv_backend *be, const fv_weights *next,
+                             fv_checkpoint_progress *progress, void *user) {
     filling f = {.bad = -1, .progress = progress, .user = user};
     FV_TRY(FV_ARENA_NEW(&ck->arena, ck->n_used, f.tensor));
-    for (int32_t i = 0; i < ck->n_used; i++)
-        if (ck->used[i].gguf.data) f.tensor[f.n++] = (filled){.u = &ck->used[i]};
+    for (int32_t i = 0; i < ck->n_used; i++) {
+        used_tensor *u = &ck->used[i];
+        bool experts = u->experts.data && !next;
+        if (experts) FV_TRY(place_experts(ck, u));
+        if (u->gguf.data || experts) f.tensor[f.n++] = (filled){.u = u};
+    }
     return fill_all(&f, be);
 }
 
@@ -452,7 +541,8 @@ fv_status fv_checkpoint_quantize(fv_checkpoint *ck, fv_backend *be, const fv_wei
                                  fv_checkpoint_progress *progress, void *user) {
     filling q = {.bad = -1, .progress = progress, .user = user};
     FV_TRY(prepare(ck, to, &q));
-    return fill_all(&q, be);
+    FV_TRY(fill_all(&q, be));
+    return split_fused(ck);
 }
 
 static const fv_tensor *in_use(const fv_checkpoint *ck, const used_tensor *u) {
@@ -484,6 +574,11 @@ fv_status fv_checkpoint_write(const fv_checkpoint *ck, const fv_weights *as, con
             return FV_FAIL(FV_EUNSUPPORTED, "%s: tensor '%s' is %s already and is not written anew",
                            ck->dir, ck->used[i].found->entry->name,
                            fv_dtype_name(ck->used[i].view.dtype));
+    if (ck->cfg.text.n_expert)
+        return FV_FAIL(FV_EUNSUPPORTED,
+                       "%s: a mixture of experts is not written in integers; serve it with "
+                       "--weights %s, which quantizes the experts as they are read",
+                       ck->dir, as->name);
     fv_compressed_weight *w = calloc((size_t)ck->n_used + 1, sizeof *w);
     if (!w) return FV_FAIL(FV_ENOMEM, "no memory for a list of weights");
     fv_compressed_job job = {.from = ck->dir,
@@ -664,9 +759,10 @@ const char *fv_checkpoint_find_nonfinite(const fv_checkpoint *ck) {
         const fv_tensor *v = &ck->used[i].view;
         if (v->quant) continue;
         size_t n = (size_t)v->rows * (size_t)v->cols;
-        bool fine = v->dtype == FV_F32    ? finite32(v->data, n)
-                    : v->dtype == FV_BF16 ? finite16(v->data, n, 0x7F80U)
-                                          : finite16(v->data, n, 0x7C00U);
+        const void *data = ck->used[i].experts.data ? ck->used[i].experts.data : v->data;
+        bool fine = v->dtype == FV_F32    ? finite32(data, n)
+                    : v->dtype == FV_BF16 ? finite16(data, n, 0x7F80U)
+                                          : finite16(data, n, 0x7C00U);
         if (!fine) return ck->used[i].found->entry->name;
     }
     return NULL;

@@ -25,11 +25,12 @@ void fv_checkpoint_close(fv_checkpoint *ck); /* NULL is fine; all borrowed views
 /* Reports progress; called now and then on the thread that waits. */
 typedef void fv_checkpoint_progress(void *user, int32_t done, int32_t n);
 
-/* Repacks weights that cannot be used as stored (GGUF, model/gguf_weights.h), on the threads of
- * `be`. Until then their views have only types and sizes. FV_EDATA if one holds a number that is
- * not finite. progress may be NULL. */
-fv_status fv_checkpoint_load(fv_checkpoint *ck, fv_backend *be, fv_checkpoint_progress *progress,
-                             void *user);
+/* Repacks weights that cannot be used as stored (GGUF, model/gguf_weights.h; experts that are
+ * transposed, model/transpose.h), on the threads of `be`. Until then their views have only types and
+ * sizes. `next`: the format in which fv_checkpoint_quantize is called next, or NULL; transposed experts
+ * are left to it. FV_EDATA if a weight holds a number that is not finite. progress may be NULL. */
+fv_status fv_checkpoint_load(fv_checkpoint *ck, fv_backend *be, const fv_weights *next,
+                             fv_checkpoint_progress *progress, void *user);
 
 /* Quantizes the linear layers of the text model's layers, and the output head to fv_weights_head,
  * on the threads of `be`; embedding, norms, biases, tower and connector stay. A head that is the

@@ -7,15 +7,7 @@
 
 #include "common/log.h"
 #include "kernels/backends/open.h"
-
-/* Takes the directory's own name for display: ".../llava-1.5-7b/" is llava-1.5-7b. */
-static void take_name(fv_engine *e, const char *dir) {
-    size_t end = strlen(dir), start;
-    while (end > 1 && dir[end - 1] == '/') end--;
-    for (start = end; start > 0 && dir[start - 1] != '/'; start--) {
-    }
-    snprintf(e->name, sizeof e->name, "%.*s", (int)(end - start), dir + start);
-}
+#include "model/hub.h"
 
 static bool is_auto(const char *name) { return !name || strcmp(name, "auto") == 0; }
 
@@ -97,7 +89,9 @@ static fv_status open_network(fv_engine *e, const fv_engine_options *opt) {
     FV_TRY(fv_backend_open(&e->be, opt->backend, &be));
     e->be_open = true;
     FV_TRY(choose_precision(e, opt));
-    FV_TRY(fv_checkpoint_load(e->ck, &e->be, opt->progress, opt->progress_user));
+    const fv_weights *to;
+    FV_TRY(fv_weights_find(opt->weights, &to));
+    FV_TRY(fv_checkpoint_load(e->ck, &e->be, to, opt->progress, opt->progress_user));
     FV_TRY(quantize(e, opt));
     FV_TRY(send_latent(e));
     FV_TRY(fv_decoder_open(&e->be, &cfg->text, fv_checkpoint_text(e->ck), &e->dec));
@@ -138,7 +132,7 @@ fv_status fv_engine_open(const fv_engine_options *opt, fv_engine *out) {
     FV_TRY_GOTO(check_image_token(&e), st, fail);
     FV_TRY_GOTO(open_chat(&e, opt->chat), st, fail);
     fv_checkpoint_fingerprint(e.ck, e.fingerprint);
-    take_name(&e, opt->checkpoint);
+    fv_hub_name(opt->checkpoint, e.name, sizeof e.name);
     /* The network keeps the backend's address, so it is opened in its final place. */
     *out = e;
     st = open_network(out, opt);
@@ -196,5 +190,6 @@ fv_kv_shape fv_engine_kv_shape(const fv_engine *e, fv_dtype dtype) {
                          .d_head = text->d_head,
                          .dtype = dtype,
                          .latent = latent ? e->latent.layer : NULL,
-                         .latent_sum = latent ? latent->checksum : 0};
+                         .latent_sum = latent ? latent->checksum : 0,
+                         .state_bytes = fv_recurrent_state_bytes(&text->recurrent)};
 }

@@ -49,7 +49,7 @@ typedef struct fv_engine {
     int32_t n_vocab; /* ids that may be sampled; later ones are padding */
     /* the checkpoint's, with "+int8.2" appended for --weights int8, "+int4.3" for int4 */
     char fingerprint[FV_FINGERPRINT_MAX];
-    char name[128]; /* name of the checkpoint's directory */
+    char name[200]; /* of the checkpoint: fv_hub_name */
     char *chat;     /* spec of the chat template (text/chat.h) */
     bool be_open;   /* private */
 } fv_engine;        /* {0} may be closed */

@@ -32,8 +32,8 @@ static size_t up_to_64(size_t n) { return (n + 63) / 64 * 64; }
 
 static size_t scale_bytes(const fv_weights *to) { return to->group ? 2 : 4; }
 
-static layout layout_of(const fv_tensor *w, const fv_weights *to) {
-    size_t rows = (size_t)w->rows, cols = (size_t)w->cols;
+static layout layout_of(int32_t n_row, int32_t n_col, const fv_weights *to) {
+    size_t rows = (size_t)n_row, cols = (size_t)n_col;
     bool int8 = to->dtype == FV_INT8;
     layout l = {.groups = 1, .row_bytes = int8 ? cols : (cols + 7) / 8 * 4};
     if (to->group) l.groups = (cols + (size_t)to->group - 1) / (size_t)to->group;
@@ -44,7 +44,7 @@ static layout layout_of(const fv_tensor *w, const fv_weights *to) {
 }
 
 size_t fv_quantize_bytes(const fv_tensor *w, const fv_weights *to) {
-    return layout_of(w, to).bytes;
+    return layout_of(w->rows, w->cols, to).bytes;
 }
 
 /* Returns the number of largest magnitude, with its sign; NaN if a number is not finite. */
@@ -135,25 +135,36 @@ static bool quantize_row(const row *r, const fv_weights *to, size_t groups, void
     return true;
 }
 
-bool fv_quantize(const fv_tensor *w, const fv_weights *to, void *memory, fv_tensor *out) {
-    layout l = layout_of(w, to);
-    row r = {w->data, w->dtype, (size_t)w->cols};
-    char *scales = (char *)memory + l.scales_at;
-    uint8_t *codes = (uint8_t *)memory + l.codes_at;
+void fv_quantize_begin(int32_t rows, int32_t cols, const fv_weights *to, void *memory,
+                       fv_tensor *out) {
+    layout l = layout_of(rows, cols, to);
     memset(memory, 0, l.bytes);
-    *out = fv_tensor_of(codes, to->dtype, w->rows, w->cols);
+    *out = fv_tensor_of((char *)memory + l.codes_at, to->dtype, rows, cols);
     out->quant = memory;
-    *(fv_quant *)memory = (fv_quant){.scale = scales,
+    *(fv_quant *)memory = (fv_quant){.scale = (char *)memory + l.scales_at,
                                      .scale_type = to->group ? FV_BF16 : FV_F32,
                                      .group = to->group,
                                      .groups = (int32_t)l.groups,
                                      .row_bytes = l.row_bytes,
                                      .integers = to->dtype == FV_INT4};
-    for (int32_t n = 0; n < w->rows; n++) {
-        if (!quantize_row(&r, to, l.groups, scales, codes)) return false;
+}
+
+bool fv_quantize_rows(const fv_tensor *w, const fv_weights *to, int32_t row0, fv_tensor *out) {
+    const fv_quant *q = out->quant;
+    const size_t groups = (size_t)q->groups, n = (size_t)row0;
+    row r = {w->data, w->dtype, (size_t)w->cols};
+    char *scales = (char *)(uintptr_t)q->scale + n * groups * scale_bytes(to);
+    uint8_t *codes = (uint8_t *)out->data + n * q->row_bytes;
+    for (int32_t i = 0; i < w->rows; i++) {
+        if (!quantize_row(&r, to, groups, scales, codes)) return false;
         r.at += r.n * fv_dtype_bytes(w->dtype);
-        scales += l.groups * scale_bytes(to);
-        codes += l.row_bytes;
+        scales += groups * scale_bytes(to);
+        codes += q->row_bytes;
     }
     return true;
+}
+
+bool fv_quantize(const fv_tensor *w, const fv_weights *to, void *memory, fv_tensor *out) {
+    fv_quantize_begin(w->rows, w->cols, to, memory, out);
+    return fv_quantize_rows(w, to, 0, out);
 }

@@ -36,4 +36,10 @@ size_t fv_quantize_bytes(const fv_tensor *w, const fv_weights *to);
  * holds a number that is not finite; *out is unusable then. Any thread. */
 bool fv_quantize(const fv_tensor *w, const fv_weights *to, void *memory, fv_tensor *out);
 
+/* The same in parts: *out, of rows x cols, borrows `memory`, and fv_quantize_rows fills its rows from
+ * row0 on with those of w. */
+void fv_quantize_begin(int32_t rows, int32_t cols, const fv_weights *to, void *memory,
+                       fv_tensor *out);
+bool fv_quantize_rows(const fv_tensor *w, const fv_weights *to, int32_t row0, fv_tensor *out);
+
 #endif

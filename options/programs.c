@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <string.h>
 
+#include "common/limits.h"
 #include "options/rows.h"
 
 const fv_program fv_programs[FV_N_PROGRAM] = {
@@ -12,27 +13,27 @@ const fv_program fv_programs[FV_N_PROGRAM] = {
      "Accepts requests from clients, chooses a prefill and a decode worker for each, and returns "
      "the answer. Workers join at the address of --fleet-listen."},
     {FV_PROGRAM_PREFILL, "fovea-prefill", "prefill requests",
-     "fovea-prefill --checkpoint DIR --fleet-token-file FILE --router HOST:PORT [options]",
+     "fovea-prefill --checkpoint MODEL --fleet-token-file FILE --router HOST:PORT [options]",
      "Prefills requests: computes the first token from images and prompt, and sends the KV to a "
      "decode worker."},
     {FV_PROGRAM_DECODE, "fovea-decode", "generate answers",
-     "fovea-decode --checkpoint DIR --fleet-token-file FILE --router HOST:PORT [options]",
+     "fovea-decode --checkpoint MODEL --fleet-token-file FILE --router HOST:PORT [options]",
      "Receives prefilled requests from prefill workers and generates their answers."},
     {FV_PROGRAM_GATEWAY, "fovea-gateway", "serve OpenAI's HTTP API",
      "fovea-gateway --router HOST:PORT [--listen HOST:PORT]",
      "Serves OpenAI's HTTP API, answered by the router at --router. docs/HTTP.md describes it."},
     {FV_PROGRAM_ASK, "fovea ask", "answer a question about images or a video",
-     "fovea ask (--checkpoint DIR | --to HOST:PORT) [--image FILE]... [--video FILE] "
+     "fovea ask (--checkpoint MODEL | --to HOST:PORT) [--image FILE]... [--video FILE] "
      "\"QUESTION\" [--then \"QUESTION\"]...",
      "Answers a question about images or a video, in this process or on a fleet. The answer is "
      "streamed to stdout, the report goes to stderr."},
     {FV_PROGRAM_TRACE, "fovea trace", "the same, and save intermediate results as .npy files",
-     "fovea trace (--checkpoint DIR | --to HOST:PORT) [--image FILE]... --prompt TEXT --out DIR",
+     "fovea trace (--checkpoint MODEL | --to HOST:PORT) [--image FILE]... --prompt TEXT --out DIR",
      "Runs one request and saves the results of each stage: ids, pixels, features, kept "
      "positions, attention on visual tokens, logits, tokens and the report. With --to only the "
      "answer, the tokens and the report."},
     {FV_PROGRAM_UP, "fovea up", "start a fleet on this machine: a router and workers",
-     "fovea up --checkpoint DIR [--prefill N] [--decode N] [--http HOST:PORT]",
+     "fovea up MODEL [--prefill N] [--decode N] [--http HOST:PORT]",
      "Starts a router and workers on this machine and keeps them running. Ctrl-C lets running "
      "requests end; a second one does not wait. Each process gets the options that it takes."},
     {FV_PROGRAM_EVAL, "fovea eval", "evaluate compression policies on a checkpoint",
@@ -96,9 +97,30 @@ const char *fv_program_word(const fv_program *p) {
     return space ? space + 1 : p->name;
 }
 
+/* Checks the sizes that were given against the memory that there is. Those of KV are for the worker to check,
+ * which knows whether a GPU's memory holds them. */
+static fv_status check_sizes(unsigned program, const fv_options *o) {
+    for (int s = 0; s < FV_N_SUBJECT; s++)
+        for (int i = 0; i < fv_subjects[s].n; i++) {
+            const fv_option_row *row = &fv_subjects[s].rows[i];
+            const char *unit = row->option.value, *name = row->option.name;
+            if (!fv_row_is_of(row, program) || (row->programs & FV_ROW_KV) || !unit) continue;
+            if (strcmp(unit, "BYTES") == 0 && fv_options_given(o, name))
+                FV_TRY(fv_memory_check(name, (size_t)fv_options_int(o, name)));
+        }
+    return FV_OK;
+}
+
 fv_status fv_program_parse(unsigned program, int argc, char **argv, fv_options **out) {
     fv_option table[FV_ROWS_MAX];
-    return fv_options_parse(table, fv_rows_of(program, table), argc, argv, out);
+    fv_options *o;
+    FV_TRY(fv_options_parse(table, fv_rows_of(program, table), argc, argv, &o));
+    fv_status st = fv_options_help_wanted(o) ? FV_OK : check_sizes(program, o);
+    if (st == FV_OK)
+        *out = o;
+    else
+        fv_options_free(o);
+    return st;
 }
 
 /* Prints a row. Where children of `up` differ in what a name means to them, it says whose row it is. */

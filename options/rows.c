@@ -41,6 +41,7 @@ enum {
     CLIENTS = REQUESTS | EVAL | BENCH,   /* of a fleet */
     LOCAL = REQUESTS | EVAL | CALIBRATE, /* have an engine in their own process */
     ENGINES = WORKERS | LOCAL,
+    KV = FV_ROW_KV,
     FIRST = FV_ROW_FIRST,
     NOT_UP = FV_ROW_NOT_UP,
     HIDDEN = FV_ROW_HIDDEN,

@@ -20,6 +20,7 @@
 
 /* Marks of a row, in the word of its programs. */
 enum {
+    FV_ROW_KV = 1 << 27,     /* a size of KV, which is in a GPU's memory where one computes */
     FV_ROW_FIRST = 1 << 28,  /* needed on a first day: --help lists it */
     FV_ROW_NOT_UP = 1 << 29, /* `fovea up` sets it itself, or it makes no sense for all children */
     FV_ROW_HIDDEN = 1 << 30, /* in --help-all alone: not for users */

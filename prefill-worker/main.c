@@ -17,6 +17,7 @@ static fv_status open_worker(fv_worker_program *p) {
                                      .kv_dtype = p->engine.kv_dtype,
                                      .kv_bytes = (size_t)fv_options_int(o, "kv-bytes"),
                                      .cache_bytes = (size_t)fv_options_int(o, "cache-bytes"),
+                                     .prefix_bytes = (size_t)fv_options_int(o, "prefix-bytes"),
                                      .pixels = fv_options_int(o, "pixels"),
                                      .pixels_request = fv_options_int(o, "request-pixels"),
                                      .queue = (int32_t)fv_options_int(o, "queue"),

@@ -25,13 +25,21 @@ enum {
     LOGIT_BIAS_MAX = 300,
     ROLE_MAX = 64,
     AHEAD_MAX = 64,     /* bytes of NextImage.ahead */
+    SALT_MAX = 256,     /* bytes of cache_salt */
     TEMPLATE_ROWS = 64, /* upper bound of the tokens that a chat template adds to a turn */
     TEXT_ROWS_MAX = 1 << 24,
 };
 
-fv_status fv_admit_model(const char *name, const model_message *model) {
+bool fv_model_is_named(const model_message *model, const char *name) {
     if (!name[0] || strcmp(name, model->name) == 0 || strcmp(name, model->fingerprint) == 0)
-        return FV_OK;
+        return true;
+    for (size_t i = 0; i < model->n_aliases; i++)
+        if (strcmp(name, model->aliases[i]) == 0) return true;
+    return false;
+}
+
+fv_status fv_admit_model(const char *name, const model_message *model) {
+    if (fv_model_is_named(model, name)) return FV_OK;
     return FV_FAIL(FV_ENOTFOUND, "unknown model '%s'; this fleet serves %s (%s)", name, model->name,
                    model->fingerprint);
 }
@@ -300,6 +308,9 @@ static fv_status check_sampling(const Fovea__Inference__V1__Sampling *s, uint32_
 static fv_status check_answer(const request_message *r, const model_message *model) {
     FV_TRY(check_sampling(r->sampling, model->n_vocab));
     FV_TRY(fv_admit_rules(r, model->n_vocab));
+    if (strlen(r->cache_salt) > SALT_MAX)
+        return FV_FAIL(FV_EINVAL, "cache_salt has %zu bytes; the limit is %d",
+                       strlen(r->cache_salt), SALT_MAX);
     if (r->n_stop > STOP_MAX)
         return FV_FAIL(FV_EINVAL, "the request has %zu stop strings; the limit is %d", r->n_stop,
                        STOP_MAX);
@@ -398,7 +409,8 @@ static fv_status make_plan(const request_message *r, const model_message *m, con
                            .latent_rank = latent ? (int32_t)m->latent_directions : 0,
                            .n_latent_steps = m->n_latent_steps,
                            .latent_steps = m->latent_steps,
-                           .no_latent = m->no_latent[0] ? m->no_latent : NULL};
+                           .no_latent = m->no_latent[0] ? m->no_latent : NULL,
+                           .state_bytes = m->bytes_state};
     FV_TRY(fv_policy_from_message(r->policy, &policy));
     FV_TRY(fv_plan_make(&policy, &shape, plan));
     plan->shape.calibrated = NULL;
@@ -409,7 +421,7 @@ static fv_status make_plan(const request_message *r, const model_message *m, con
 }
 
 /* bytes = 2 D w (sum over layers and heads of rows(policy) + N Hkv answer), w bytes per number, plus
- * the tables of packed layers; text keys that are reused from another layer are not held. */
+ * the tables of packed layers and the recurrent state; text keys that are reused from another layer are not held. */
 static fv_status count_bytes(const request_message *r, const model_message *m, const extent *x,
                              uint64_t *prompt, uint64_t *answer) {
     fv_plan plan;
@@ -417,7 +429,7 @@ static fv_status count_bytes(const request_message *r, const model_message *m, c
     uint64_t part = (uint64_t)plan.shape.d_head * (uint64_t)plan.shape.bytes_value;
     uint64_t parts = 2 * (uint64_t)m->n_layer - (uint64_t)fv_plan_reused_text(&plan);
     fv_plan_bytes bytes = fv_plan_count(&plan);
-    *prompt = bytes.held + bytes.tables;
+    *prompt = bytes.held + bytes.tables + bytes.state;
     *answer = parts * part * m->n_kv * x->answer;
     return FV_OK;
 }

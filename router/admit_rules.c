@@ -11,6 +11,8 @@ enum {
     BAD_WORDS_MAX = 256,
     BAD_WORD_BYTES_MAX = 256,
     MIN_TOKENS_MAX = 1 << 24,
+    CHOICES_MAX = 4096,
+    CONSTRAINT_BYTES_MAX = 1 << 20,
 };
 
 static fv_status check_ids(const char *name, const uint32_t *id, size_t n, size_t most,
@@ -23,9 +25,38 @@ static fv_status check_ids(const char *name, const uint32_t *id, size_t n, size_
     return FV_OK;
 }
 
+/* Bounds a constraint; what it says is read by the workers. */
+static fv_status check_constraint(const Fovea__Inference__V1__Constraint *c) {
+    size_t n = 0;
+    if (!c) return FV_OK;
+    switch (c->kind_case) {
+    case FOVEA__INFERENCE__V1__CONSTRAINT__KIND_JSON_OBJECT: return FV_OK;
+    case FOVEA__INFERENCE__V1__CONSTRAINT__KIND_JSON_SCHEMA: n = strlen(c->json_schema); break;
+    case FOVEA__INFERENCE__V1__CONSTRAINT__KIND_REGEX: n = strlen(c->regex); break;
+    case FOVEA__INFERENCE__V1__CONSTRAINT__KIND_GRAMMAR: n = strlen(c->grammar); break;
+    case FOVEA__INFERENCE__V1__CONSTRAINT__KIND_STRUCTURAL_TAG:
+        n = strlen(c->structural_tag);
+        break;
+    case FOVEA__INFERENCE__V1__CONSTRAINT__KIND_CHOICE:
+        if (c->choice->n_text == 0 || c->choice->n_text > CHOICES_MAX)
+            return FV_FAIL(FV_EINVAL, "constraint: %zu choices; there must be 1..%d",
+                           c->choice->n_text, CHOICES_MAX);
+        for (size_t i = 0; i < c->choice->n_text; i++) n += strlen(c->choice->text[i]);
+        break;
+    default:
+        return FV_FAIL(FV_EINVAL, "constraint: it must be one of json_object, json_schema, regex, "
+                                  "choice, grammar and structural_tag");
+    }
+    if (n == 0 || n > CONSTRAINT_BYTES_MAX)
+        return FV_FAIL(FV_EINVAL, "constraint: %zu bytes; there must be 1..%d", n,
+                       CONSTRAINT_BYTES_MAX);
+    return FV_OK;
+}
+
 static fv_status check_rules(const Fovea__Inference__V1__TokenRules *t, uint32_t max_tokens,
                              uint32_t n_vocab) {
     if (!t) return FV_OK;
+    FV_TRY(check_constraint(t->constraint));
     const uint32_t most = max_tokens && max_tokens < MIN_TOKENS_MAX ? max_tokens : MIN_TOKENS_MAX;
     if (t->min_tokens > most)
         return FV_FAIL(FV_EINVAL, "min_tokens is %" PRIu32 "; it must be 0..%" PRIu32 "%s",

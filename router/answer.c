@@ -28,6 +28,9 @@ static fv_status send_accepted(fv_request *r) {
     a.decode_worker = r->attempt->d.name;
     a.bytes_bound = r->attempt->bytes_bound;
     a.n_prompt = r->attempt->n_prompt;
+    a.thinks = r->attempt->thinks;
+    a.reasoning_parser = fv_fleet_model(r->fleet)->reasoning_parser;
+    a.n_prompt_cached = r->attempt->n_prompt_cached;
     e.event_case = FOVEA__INFERENCE__V1__GENERATE_EVENT__EVENT_ACCEPTED;
     e.accepted = &a;
     FV_TRY(fv_rpc_call_send(r->client, &e.base));

@@ -241,6 +241,8 @@ static fv_status on_begun(fv_attempt *a, grpc_byte_buffer *message) {
     const Fovea__Handoff__V1__Begun *b = ((const prefill_event *)m)->begun;
     a->ticket = b->ticket;
     a->n_prompt = b->n_prompt;
+    a->thinks = b->thinks;
+    a->n_prompt_cached = b->n_prompt_cached;
     fv_reservation_resize(&a->d, b->bytes_bound);
     /* The worker sends Begun after it has decoded the images. */
     fv_reservation_images_decoded(&a->p);
@@ -258,7 +260,8 @@ static bool replay_was_complete(const fv_attempt *a, const first_message *first)
 static void measure_prefill(fv_attempt *a) {
     fv_registered_worker *p = a->p.worker;
     double now_s = fv_clock_s();
-    if (!a->waited_for_memory) /* a wait for memory says nothing about prefill */
+    /* A wait for memory says nothing about prefill, and kept tokens nothing about others. */
+    if (!a->waited_for_memory && a->n_prompt_cached == 0)
         fv_estimate_prefilled(&a->req->fleet->estimate, p ? &p->pace : NULL, a->p.prompt_ahead,
                               tokens_s(a, now_s - a->p.taken_s), now_s);
     fv_reservation_prompt_done(&a->p);

@@ -11,7 +11,7 @@
 #include "router/reservation.h"
 #include "router/worker_call.h"
 
-/* What an attempt reports; all are set. A callback may end or requeue the request, which abandons the
+/* The reports of an attempt; all are set. A callback may end or requeue the request, which abandons the
  * attempt. */
 typedef struct fv_attempt_events {
     /* The workers have taken the request: a decode worker has granted memory, or none is needed. */
@@ -38,6 +38,8 @@ typedef struct fv_attempt {
     fv_arena arena;                  /* owns the workers' messages that are kept */
     const fv_ticket_message *ticket; /* from Begun */
     uint32_t n_prompt;               /* tokens of the prompt, from Begun */
+    bool thinks;                     /* the answer begins inside its reasoning; likewise */
+    uint32_t n_prompt_cached;        /* of these, tokens that were kept from an earlier prompt */
     uint32_t n_prompt_event;         /* events of the prompt's tokens that it has brought */
     bool first_done;                 /* FirstToken has come, or is not expected */
     bool had_ended;                  /* the answer had ended before this attempt */

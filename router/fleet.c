@@ -6,6 +6,7 @@
 #include "common/grow.h"
 #include "common/log.h"
 #include "common/random.h"
+#include "router/admit.h"
 #include "router/registry_internal.h"
 #include "router/sharers.h"
 
@@ -166,16 +167,31 @@ static bool lives(const fv_fleet *f) {
 }
 
 static bool is_named(const fv_fleet *f, const char *model) {
+    const fv_model_message *said = fv_fleet_model(f);
+    if (said) return fv_model_is_named(said, model);
     return !*model || strcmp(f->model, model) == 0 || strcmp(f->fingerprint, model) == 0;
 }
 
+/* Appends to text[*n] as far as it fits. */
+static void add_text(char text[NAMES_MAX], size_t *n, const char *a, const char *b, const char *c) {
+    int more = *n < NAMES_MAX ? snprintf(text + *n, NAMES_MAX - *n, "%s%s%s", a, b, c) : 0;
+    *n += more > 0 ? (size_t)more : 0;
+}
+
+/* Appends "a or alias (0123)". */
+static void add_names(const fv_fleet *f, char text[NAMES_MAX], size_t *n) {
+    const fv_model_message *said = fv_fleet_model(f);
+    add_text(text, n, *n ? ", " : "", f->model, "");
+    for (size_t i = 0; said && i < said->n_aliases; i++)
+        add_text(text, n, " or ", said->aliases[i], "");
+    add_text(text, n, " (", f->fingerprint, ")");
+}
+
 static fv_status cannot_tell(const fv_registry *m, const char *model) {
-    char names[NAMES_MAX] = ""; /* "a (0123), b (4567)" */
+    char names[NAMES_MAX] = ""; /* "a (0123), b or c (4567)" */
     size_t n = 0;
     for (const fv_fleet *f = m->fleets; f && n < NAMES_MAX; f = f->next)
-        if (f->first)
-            n += (size_t)snprintf(names + n, NAMES_MAX - n, "%s%s (%s)", n ? ", " : "", f->model,
-                                  f->fingerprint);
+        if (f->first) add_names(f, names, &n);
     return *model ? FV_FAIL(FV_ENOTFOUND, "unknown model '%s'; there are %s", model, names)
                   : FV_FAIL(FV_EINVAL, "there are several models; the request must name one: %s",
                             names);

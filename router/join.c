@@ -21,6 +21,7 @@ enum {
     UNPROVEN_MAX = 64,
     UNPROVEN_S = 5,
     RETRY_MS = 500,
+    ALIASES_MAX = 15,
 };
 
 typedef Fovea__Fleet__V1__WorkerReport report_message;
@@ -141,10 +142,15 @@ static fv_status check_introduction(const fv_introduction *in) {
     if (st != FV_OK) return fv_fail_prefix(st, "worker %s at '%s'", in->name, in->address);
     const fv_model_message *model = in->model;
     if (!model || model->n_layer == 0 || model->n_layer > FV_PLAN_MAX_LAYERS || model->n_kv == 0 ||
-        model->n_kv > 4096 || model->d_head == 0 || model->d_head > 65536)
-        return FV_FAIL(FV_EINVAL,
-                       "worker %s reports no model, or impossible numbers of layers or heads",
-                       in->name);
+        model->n_kv > 4096 || model->d_head == 0 || model->d_head > 65536 ||
+        model->bytes_state > UINT64_C(1) << 40)
+        return FV_FAIL(
+            FV_EINVAL,
+            "worker %s reports no model, or impossible numbers of layers, heads or bytes",
+            in->name);
+    if (model->n_aliases > ALIASES_MAX)
+        return FV_FAIL(FV_EINVAL, "worker %s reports %zu names of its model; the limit is %d",
+                       in->name, model->n_aliases, ALIASES_MAX);
     return FV_OK;
 }
 

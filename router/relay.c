@@ -1,4 +1,4 @@
-/* What happens to many requests at once: time limits, the loss of a worker, the end of an event. Loop thread. */
+/* Events that concern many requests at once: time limits, the loss of a worker, the end of an event. Loop thread. */
 #include "router/relay.h"
 
 #include <inttypes.h>

@@ -1,4 +1,4 @@
-/* What happens to a request whose attempt has failed: router/failure.h says what the failure calls for.
+/* Requests whose attempt has failed are replayed or ended, as router/failure.h says for each failure.
  *
  * Waiting is limited for a tenant that has all the KV that it may have: another decode worker is tried, and
  * then the client is told. A kept conversation is not replayed: only the client has all of it, and is told.

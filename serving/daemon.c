@@ -4,11 +4,13 @@
 #include "serving/daemon.h"
 
 #include <assert.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include "common/clock.h"
 #include "common/failpoint.h"
@@ -420,6 +422,7 @@ void fv_daemon_drain(fv_daemon *d, int32_t grace_ms) {
     d->until_ms = uv_now(&d->loop) + (uint64_t)linger_ms + (uint64_t)grace_ms;
     if (linger_ms > 0) {
         FV_LOG(INFO, WIRE, "event=linger calls=%d linger_ms=%d", calls(d), linger_ms);
+        if (d->hooks.linger) d->hooks.linger(d->hooks.user);
         uv_timer_start(&d->patience, on_lingered, (uint64_t)linger_ms, 0);
     } else {
         on_lingered(&d->patience);
@@ -477,9 +480,19 @@ fv_status fv_daemon_name(const fv_daemon *d, const char *role, char out[FV_WORKE
     return FV_OK;
 }
 
-static int fail(const fv_program *program, fv_status st) {
-    fprintf(stderr, "%s: %s\n", program->name, fv_last_error());
+static int fail(const fv_program *program, int fd, fv_status st) {
+    if (fd == STDERR_FILENO)
+        fprintf(stderr, "%s: %s\n", program->name, fv_last_error());
+    else /* whoever started the program says which it is */
+        dprintf(fd, "%s\n", fv_last_error());
     return st == FV_EINVAL ? 2 : 1;
+}
+
+/* Children of this program, such as the decoder of videos, do not get the descriptor. */
+static int take_error_fd(const fv_options *o) {
+    int fd = (int)fv_options_int(o, "error-fd");
+    if (fd != STDERR_FILENO && fcntl(fd, F_SETFD, FD_CLOEXEC) != 0) fd = STDERR_FILENO;
+    return fd;
 }
 
 static fv_status check_words(const fv_program *program, const fv_options *o) {
@@ -497,14 +510,15 @@ int fv_daemon_main(unsigned bit, fv_status (*run)(const fv_options *o), int argc
         return fflush(stdout) == 0 ? 0 : 1;
     }
     fv_status st = fv_program_parse(bit, argc, argv, &o);
-    if (st != FV_OK) return fail(program, st);
+    if (st != FV_OK) return fail(program, STDERR_FILENO, st);
+    const int error_fd = take_error_fd(o);
     if (fv_options_help_wanted(o)) {
         fv_program_print_help(stdout, bit, fv_options_help_all_wanted(o));
     } else {
         st = check_words(program, o);
         if (st == FV_OK) st = run(o);
     }
-    int rc = st == FV_OK ? 0 : fail(program, st);
+    int rc = st == FV_OK ? 0 : fail(program, error_fd, st);
     fv_options_free(o);
     return rc;
 }

@@ -36,6 +36,8 @@ typedef struct fv_daemon_hooks {
     void *user;
     bool guest;        /* not a member of a fleet: has the plain options, and no gRPC services */
     int32_t linger_ms; /* before draining, reports not ready but still takes requests */
+    /* The linger time begins: report not ready. gRPC health does so by itself. May be NULL. */
+    void (*linger)(void *user);
     /* Shutdown begins: refuse new work and tell its senders. NULL: nothing to do. */
     void (*drain)(void *user);
     /* Listeners that leave early (below) keep listening for this time and return UNAVAILABLE. A

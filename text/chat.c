@@ -8,6 +8,8 @@
 #include "common/file.h"
 #include "common/log.h"
 #include "gguf/texts.h"
+#include "text/calls/calls.h"
+#include "text/calls/thinking.h"
 #include "text/chat_known.h"
 #include "text/chat_turns.h"
 #include "text/jinja/jinja.h"
@@ -20,11 +22,21 @@ struct fv_chat {
     fv_jinja *program;
     json_t *special;   /* {"bos_token": "<s>", ...} */
     bool adds_special; /* unless the template wrote BOS; false: never, as transformers does */
+    const fv_calls_form *calls;       /* NULL: not known */
+    const fv_thinking_form *thinking; /* NULL: not known */
 };
 
 static bool is_none(const fv_chat *c) { return strcmp(c->name, "none") == 0; }
 
 const char *fv_chat_name(const fv_chat *c) { return c->name; }
+
+const char *fv_chat_tool_parser(const fv_chat *c) {
+    return c->calls ? fv_calls_form_name(c->calls) : "";
+}
+
+const char *fv_chat_reasoning_parser(const fv_chat *c) {
+    return c->thinking ? fv_thinking_form_name(c->thinking) : "";
+}
 
 void fv_chat_free(fv_chat *c) {
     if (!c) return;
@@ -120,6 +132,8 @@ static fv_status read_own(const char *dir, char **program, const char **file) {
 
 static fv_status parse(fv_chat *c, const char *program, bool known) {
     fv_status st = fv_jinja_parse(program, strlen(program), c->name, &c->program);
+    c->calls = fv_calls_form_of_template(program);
+    c->thinking = fv_thinking_form_of_template(program);
     if (st == FV_OK || st == FV_ENOMEM || known) return st;
     return FV_FAIL(st, "%s: choose a template with --chat, or give the whole prompt with --raw",
                    fv_last_error());
@@ -276,7 +290,8 @@ static fv_status run(const fv_chat *c, const json_t *own, const json_t *user, do
     FV_TRY(fv_jinja_run(c->program, own, user, fv_log_time_ns() / 1000000000, until_s, &made));
     bool has_bos = bos && *bos && strncmp(made.text, bos, strlen(bos)) == 0 && !made.user[0];
     bool adds = special == FV_CHAT_UNSET ? c->adds_special && !has_bos : special == FV_CHAT_YES;
-    *out = (fv_chat_text){made.text, made.n, made.user, adds};
+    *out = (fv_chat_text){.text = made.text, .n = made.n, .user = made.user, .adds_special = adds};
+    out->thinks = c->thinking && fv_thinking_is_open(c->thinking, made.text, made.user, made.n);
     return FV_OK;
 }
 

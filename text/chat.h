@@ -48,6 +48,7 @@ typedef struct fv_chat_text {
     size_t n;
     uint8_t *user;     /* [n] 1: a byte of a turn; owned */
     bool adds_special; /* the tokenizer must add its special tokens: the text has no BOS */
+    bool thinks;       /* it ends inside the reasoning of the answer (text/calls/thinking.h) */
 } fv_chat_text;        /* {0} is empty and may be freed */
 
 /* Opens the template `spec` for the checkpoint in `dir`, whose text model is of `family` ("llama",
@@ -63,6 +64,11 @@ void fv_chat_free(fv_chat *c); /* NULL is fine */
 
 /* The template's name: "vicuna" and so on, or the file that it is from; "--chat" for a program's text. */
 const char *fv_chat_name(const fv_chat *c);
+
+/* The names of the forms in which the template has its model write tool calls (text/calls/calls.h) and
+ * reasoning (text/calls/thinking.h), constants; "": none is known. */
+const char *fv_chat_tool_parser(const fv_chat *c);
+const char *fv_chat_reasoning_parser(const fv_chat *c);
 
 /* Turns a command line's --chat VALUE into a spec: the contents of a file whose name ends in
  * ".jinja", otherwise VALUE itself. Gives *spec (free it). */

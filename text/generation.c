@@ -110,7 +110,10 @@ static fv_status allocate(fv_generation *s, const fv_generation_options *opt, co
 static fv_status start(fv_generation *s, const fv_generation_options *opt, const fv_tokenizer *tok,
                        const int32_t *ids) {
     FV_TRY(allocate(s, opt, ids));
-    FV_TRY(fv_token_mask_open(&opt->rules, tok, opt->n_vocab, s->ending, s->n_ending, &s->mask));
+    fv_token_rules rules = opt->rules;
+    if (opt->n_forced > 0) rules.grammar.kind = 0; /* the answer's tokens are given */
+    rules.keeps_space = opt->continue_text;
+    FV_TRY(fv_token_mask_open(&rules, tok, opt->n_vocab, s->ending, s->n_ending, &s->mask));
     FV_TRY(fv_detokenizer_open(tok, !opt->show_special, &s->detok));
     FV_TRY(fv_stop_open(opt->stop, opt->n_stop, opt->include_stop, &s->stop));
     if (opt->continue_text && s->n_prompt > 0) {
@@ -211,8 +214,9 @@ fv_status fv_generation_take(fv_generation *s, const float *logits, const fv_sam
                              const char **text, size_t *n_text) {
     s->n_shown = 0;
     FV_TRY(check_finite(logits, s->opt.n_vocab));
-    fv_sample(&s->opt.sampling, s->mask, logits, s->opt.n_vocab, s->ids, s->n, s->n_prompt,
-              (uint64_t)(s->n - s->n_prompt), s->scratch, &s->token);
+    fv_status st = fv_sample(&s->opt.sampling, s->mask, logits, s->opt.n_vocab, s->ids, s->n,
+                             s->n_prompt, (uint64_t)(s->n - s->n_prompt), s->scratch, &s->token);
+    if (st != FV_OK) return fv_fail_caller(st);
     apply_forced(s, logits);
     s->ids[s->n++] = s->token.id;
     s->token.text_offset = s->n_char + fv_detokenizer_held(s->detok, s->token.id);

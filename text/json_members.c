@@ -22,7 +22,7 @@ static fv_status need(fv_json_members *m, char c) {
     return FV_OK;
 }
 
-/* Where the string that begins at `at` ends; n: nowhere. */
+/* Returns the end of the string that begins at `at`; n if it does not end. */
 static size_t end_of_string(const fv_json_members *m, size_t at) {
     for (at++; at < m->n && m->text[at] != '"'; at++)
         if (m->text[at] == '\\') at++;

@@ -206,9 +206,9 @@ static void change_logits(const fv_sampling *s, float *x, int32_t n_vocab, const
     }
 }
 
-void fv_sample(const fv_sampling *s, const fv_token_mask *mask, const float *logits,
-               int32_t n_vocab, const int32_t *seen, int32_t n_seen, int32_t n_prompt,
-               uint64_t step, fv_logprob *scratch, fv_sampled *out) {
+fv_status fv_sample(const fv_sampling *s, fv_token_mask *mask, const float *logits, int32_t n_vocab,
+                    const int32_t *seen, int32_t n_seen, int32_t n_prompt, uint64_t step,
+                    fv_logprob *scratch, fv_sampled *out) {
     double total = fv_log_sum_exp(logits, n_vocab);
     out->n_top = fv_logprobs_top(logits, n_vocab, total, s->n_logprobs, out->top);
     float *room = (float *)(scratch + n_vocab);
@@ -223,7 +223,7 @@ void fv_sample(const fv_sampling *s, const fv_token_mask *mask, const float *log
         l = memcpy(changed, logits, (size_t)n_vocab * sizeof *l);
         if (changes_logits(s))
             change_logits(s, changed, n_vocab, seen, n_seen, n_prompt, (int32_t *)v.w);
-        if (masked) fv_token_mask_apply(mask, seen + n_prompt, n_seen - n_prompt, changed);
+        if (masked) FV_TRY(fv_token_mask_apply(mask, seen + n_prompt, n_seen - n_prompt, changed));
     }
     if (s->temperature > 0) {
         out->id = draw(s, l, uniform(s->seed, step), &v, scratch);
@@ -231,4 +231,5 @@ void fv_sample(const fv_sampling *s, const fv_token_mask *mask, const float *log
         out->id = fv_index_of(l, n_vocab, fv_highest(l, n_vocab));
     }
     out->logprob = (float)(logits[out->id] - total);
+    return FV_OK;
 }

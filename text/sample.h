@@ -60,9 +60,9 @@ uint64_t fv_logits_digest(const float *logits, int32_t vocab);
 
 /* Picks among ids [0, n_vocab) of logits (later ones are padding and never sampled). mask: NULL: none.
  * `seen`: n_prompt ids of the prompt, then those of the answer so far. step: 0 for the first generated
- * token. scratch [FV_SAMPLE_SCRATCH(n_vocab)]. */
-void fv_sample(const fv_sampling *s, const fv_token_mask *mask, const float *logits,
-               int32_t n_vocab, const int32_t *seen, int32_t n_seen, int32_t n_prompt,
-               uint64_t step, fv_logprob *scratch, fv_sampled *out);
+ * token. scratch [FV_SAMPLE_SCRATCH(n_vocab)]. Fails only as fv_token_mask_apply does. */
+fv_status fv_sample(const fv_sampling *s, fv_token_mask *mask, const float *logits, int32_t n_vocab,
+                    const int32_t *seen, int32_t n_seen, int32_t n_prompt, uint64_t step,
+                    fv_logprob *scratch, fv_sampled *out);
 
 #endif

@@ -16,6 +16,8 @@ struct fv_token_mask {
     int32_t *ending;     /* [n_ending] */
     uint64_t *allowed;   /* [n_vocab] bits; NULL: all are */
     sequence *sequences; /* [n_sequence] */
+    fv_matcher *grammar; /* NULL: none */
+    uint64_t *legal;     /* [n_vocab] bits: what the grammar allows now */
 };
 
 /* ---- the rules --------------------------------------------------------------------------- */
@@ -102,16 +104,32 @@ static fv_status fill(fv_token_mask *m, const fv_token_rules *r, const fv_tokeni
     return allow(m, r);
 }
 
+static fv_status open_grammar(fv_token_mask *m, const fv_token_rules *r, const fv_tokenizer *tok) {
+    const fv_token_trie *trie;
+    fv_grammar *g;
+    if (!r->grammar.kind) return FV_OK;
+    m->legal = calloc((size_t)m->n_vocab / 64 + 1, sizeof *m->legal);
+    if (!m->legal) return out_of_memory();
+    FV_TRY(fv_tokenizer_trie(tok, &trie));
+    FV_TRY(fv_grammar_get(&r->grammar, &g));
+    fv_status st =
+        fv_matcher_open(g, trie, !r->keeps_space && fv_tokenizer_strips_space(tok), &m->grammar);
+    fv_grammar_unref(g);
+    return st;
+}
+
 fv_status fv_token_mask_open(const fv_token_rules *r, const fv_tokenizer *tok, int32_t n_vocab,
                              const int32_t *ending, int32_t n_ending, fv_token_mask **out) {
     *out = NULL;
-    if (r->n_allowed == 0 && r->n_bad_word == 0 && (r->min_tokens == 0 || n_ending == 0))
+    if (!r->grammar.kind && r->n_allowed == 0 && r->n_bad_word == 0 &&
+        (r->min_tokens == 0 || n_ending == 0))
         return FV_OK;
     fv_token_mask *m = calloc(1, sizeof *m);
     if (!m) return out_of_memory();
     m->n_vocab = n_vocab;
     m->min_tokens = r->min_tokens;
     fv_status st = fill(m, r, tok, ending, n_ending);
+    if (st == FV_OK) st = open_grammar(m, r, tok);
     if (st == FV_OK)
         *out = m;
     else
@@ -122,6 +140,8 @@ fv_status fv_token_mask_open(const fv_token_rules *r, const fv_tokenizer *tok, i
 void fv_token_mask_close(fv_token_mask *m) {
     if (!m) return;
     for (int32_t i = 0; i < m->n_sequence; i++) free(m->sequences[i].id);
+    fv_matcher_close(m->grammar);
+    free(m->legal);
     free(m->sequences);
     free(m->ending);
     free(m->allowed);
@@ -131,7 +151,7 @@ void fv_token_mask_close(fv_token_mask *m) {
 /* ---- a step ------------------------------------------------------------------------------ */
 
 bool fv_token_mask_acts(const fv_token_mask *m, int32_t n) {
-    return m && (m->allowed || m->n_sequence > 0 || n < m->min_tokens);
+    return m && (m->grammar || m->allowed || m->n_sequence > 0 || n < m->min_tokens);
 }
 
 /* Forbids an id, unless it is the last one left. */
@@ -148,13 +168,56 @@ static bool begins(const sequence *s, const int32_t *answer, int32_t n) {
                                                  (size_t)before * sizeof *answer) == 0);
 }
 
-void fv_token_mask_apply(const fv_token_mask *m, const int32_t *answer, int32_t n, float *l) {
-    int32_t left = m->allowed ? m->n_allowed : m->n_vocab;
-    for (int32_t i = 0; m->allowed && i < m->n_vocab; i++)
-        if (!(m->allowed[i / 64] >> i % 64 & 1)) l[i] = -INFINITY;
+/* Sets the bits of what the grammar allows, and *left to their number. */
+static fv_status find_legal(fv_token_mask *m, const int32_t *answer, int32_t n, int32_t *left) {
+    const int32_t n_word = m->n_vocab / 64 + 1, n_known = (fv_matcher_vocab(m->grammar) + 63) / 64;
+    const uint64_t *bits;
+    FV_TRY(fv_matcher_seek(m->grammar, answer, n));
+    FV_TRY(fv_matcher_mask(m->grammar, &bits, left));
+    for (int32_t w = 0; w < n_word; w++) m->legal[w] = w < n_known ? bits[w] : 0;
+    m->legal[n_word - 1] &= (UINT64_C(1) << m->n_vocab % 64) - 1;
+    for (int32_t i = 0; i < m->n_ending; i++) {
+        const int32_t id = m->ending[i];
+        if (id < 0 || id >= m->n_vocab) continue;
+        const uint64_t bit = UINT64_C(1) << id % 64;
+        m->legal[id / 64] &= ~bit;
+        if (fv_matcher_may_end(m->grammar)) m->legal[id / 64] |= bit;
+    }
+    *left = 0;
+    for (int32_t w = 0; w < n_word; w++) *left += __builtin_popcountll(m->legal[w]);
+    return *left > 0 ? FV_OK
+                     : FV_FAIL(FV_EINVAL,
+                               "the grammar allows no token of this model's vocabulary after %d "
+                               "tokens of the answer",
+                               n);
+}
+
+/* Forbids what is not among the bits; `wins`: bits of which some stay. */
+static int32_t keep_only(const fv_token_mask *m, const uint64_t *bits, const uint64_t *wins,
+                         float *l) {
+    int32_t left = 0;
+    for (int32_t w = 0; w <= m->n_vocab / 64; w++)
+        left += __builtin_popcountll(bits[w] & (wins ? wins[w] : ~UINT64_C(0)));
+    if (left == 0) return 0;
+    for (int32_t i = 0; i < m->n_vocab; i++)
+        if (!(bits[i / 64] >> i % 64 & 1)) l[i] = -INFINITY;
+    return left;
+}
+
+fv_status fv_token_mask_apply(fv_token_mask *m, const int32_t *answer, int32_t n, float *l) {
+    int32_t left = m->n_vocab;
+    if (m->grammar) {
+        FV_TRY(find_legal(m, answer, n, &left));
+        (void)keep_only(m, m->legal, NULL, l);
+    }
+    if (m->allowed) {
+        const int32_t both = keep_only(m, m->allowed, m->grammar ? m->legal : NULL, l);
+        if (both) left = both;
+    }
     for (int32_t i = 0; i < m->n_sequence; i++)
         if (begins(&m->sequences[i], answer, n))
             forbid(m, m->sequences[i].id[m->sequences[i].n - 1], l, &left);
     for (int32_t i = 0; n < m->min_tokens && i < m->n_ending; i++)
         forbid(m, m->ending[i], l, &left);
+    return FV_OK;
 }

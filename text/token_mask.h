@@ -19,8 +19,12 @@
  * A bad word becomes one or two sequences, as in vLLM: its ids alone and, if that begins with another id and
  * has as many, its ids after a space. Other ways to write the word in tokens are not forbidden.
  *
- * The mask depends on the rules and the answer only, so a replayed answer gets the same tokens. Any thread;
- * a mask is immutable. */
+ * Before these rules comes the grammar, if there is one: a token is forbidden if the answer with it is the beginning
+ * of no text of the grammar, and what ends an answer if the answer may not end yet. The other rules never forbid the
+ * last token that the grammar allows: a list of allowed ids of which it allows none has no effect.
+ *
+ * The mask depends on the rules and the answer only, so a replayed answer gets the same tokens. One thread at a
+ * time, because a grammar remembers how far it has read. */
 #include "text/tokenizer.h"
 
 enum {
@@ -39,6 +43,8 @@ typedef struct fv_token_rules {
     const int32_t *stop_id; /* ids that end the answer as EOS does */
     int32_t n_bad_word;
     const char *const *bad_word;
+    bool keeps_space; /* the answer continues a text: the decoder cuts no space off its front */
+    fv_grammar_spec grammar; /* kind 0: none; its texts are borrowed until a mask is open */
 } fv_token_rules;
 
 /* FV_EINVAL names the rule that is out of range for ids [0, n_vocab). */
@@ -47,7 +53,8 @@ fv_status fv_token_rules_check(const fv_token_rules *r, int32_t n_vocab);
 typedef struct fv_token_mask fv_token_mask; /* opaque */
 
 /* Makes the mask of checked rules for ids [0, n_vocab), of which ending[n_ending] end an answer. Copies
- * everything. *out is NULL if the rules forbid nothing. FV_EINVAL: a bad word has no tokens. */
+ * everything. *out is NULL if the rules forbid nothing. FV_EINVAL: a bad word has no tokens, or the grammar cannot
+ * be compiled (grammar/grammar.h). */
 fv_status fv_token_mask_open(const fv_token_rules *r, const fv_tokenizer *tok, int32_t n_vocab,
                              const int32_t *ending, int32_t n_ending, fv_token_mask **out);
 void fv_token_mask_close(fv_token_mask *m); /* NULL is fine */
@@ -55,7 +62,8 @@ void fv_token_mask_close(fv_token_mask *m); /* NULL is fine */
 /* Whether anything may be forbidden after n tokens of the answer. */
 bool fv_token_mask_acts(const fv_token_mask *m, int32_t n); /* false for NULL */
 
-/* Sets the logits of forbidden tokens to -inf, after the answer's tokens answer[n]. l [n_vocab]: finite. */
-void fv_token_mask_apply(const fv_token_mask *m, const int32_t *answer, int32_t n, float *l);
+/* Sets the logits of forbidden tokens to -inf, after the answer's tokens answer[n]. l [n_vocab]: finite. FV_EINVAL:
+ * the grammar allows no token of this vocabulary, the answer has left it, or a step costs too much. */
+fv_status fv_token_mask_apply(fv_token_mask *m, const int32_t *answer, int32_t n, float *l);
 
 #endif

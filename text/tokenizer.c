@@ -53,10 +53,13 @@ fv_status fv_tokenizer_parse(const char *json, size_t n, const char *where, fv_t
     FV_TRY(fv_json_object(json, n, where, &root));
     fv_status st = FV_OK;
     fv_tokenizer *tok = calloc(1, sizeof *tok);
-    if (!tok)
+    if (tok) tok->lazy = calloc(1, sizeof *tok->lazy);
+    if (!tok || !tok->lazy) {
         st = FV_FAIL(FV_ENOMEM, "out of memory for a tokenizer");
-    else
+    } else {
+        pthread_mutex_init(&tok->lazy->lock, NULL);
         st = fv_tok_load(tok, root, where);
+    }
     json_decref(root);
     if (st != FV_OK) {
         fv_tokenizer_free(tok);
@@ -92,6 +95,11 @@ void fv_tokenizer_free(fv_tokenizer *tok) {
     if (!tok) return;
     for (int32_t i = 0; i < tok->n_pre; i++) fv_tok_regex_free(tok->pre[i].regex);
     fv_arena_fini(&tok->arena);
+    if (tok->lazy) {
+        fv_token_trie_free(tok->lazy->trie);
+        pthread_mutex_destroy(&tok->lazy->lock);
+    }
+    free(tok->lazy);
     free(tok);
 }
 

@@ -14,8 +14,10 @@
  *   tokenizer_encode.c   text -> ids: all of the above in order
  *   tokenizer_decode.c   ids -> text, as a stream
  *   tokenizer_length.c   maximum length of text per token
+ *   token_trie.c         the vocabulary as a trie, for grammars
  *   tokenizer.c          open, free, small queries; arrays */
 #include <jansson.h>
+#include <pthread.h>
 
 #include "common/arena.h"
 #include "text/tokenizer.h"
@@ -195,6 +197,12 @@ typedef struct fv_tok_dec {
     bool keep_first;     /* METASPACE: the first token's marks are spaces, too */
 } fv_tok_dec;
 
+/* What is made when it is first needed. */
+typedef struct fv_tok_lazy {
+    pthread_mutex_t lock;
+    fv_token_trie *trie; /* NULL: not yet */
+} fv_tok_lazy;
+
 struct fv_tokenizer {
     fv_arena arena; /* owns all below */
     fv_tok_vocab vocab;
@@ -210,6 +218,7 @@ struct fv_tokenizer {
     int32_t *post; /* [n_post] ids around the text; -1 is the text */
     int32_t n_post;
     size_t token_bytes; /* fv_tokenizer_token_bytes */
+    fv_tok_lazy *lazy;  /* owned; not in the arena */
 };
 
 /* Runs the normaliser: *out is replaced, *tmp is scratch. */

@@ -74,7 +74,7 @@ want_build() {
     want libcriterion-dev pkg-config --exists criterion
 }
 
-# What tests use beside the build: clients and checks in Python, for the system's own interpreter.
+# Packages that tests use beside the build: clients and checks in Python, for the system's own interpreter.
 want_tests() {
     want_build
     want g++ command -v g++

@@ -83,6 +83,7 @@ test_command() {
     if $long; then
         get_tools collector tests/e2e/requirements.txt
         get_tools openai tests/long/requirements.txt
+        get_clients
     fi
     get_prometheus
     get_proxies

@@ -74,6 +74,7 @@ struct fv_grpc_transfer {
     fv_hello hello;          /* borrows `policy` */
     fv_grant_request asking; /* borrows the other texts */
     char *policy, *request_id, *tenant, *open_token, *pair_token;
+    uint8_t *links;        /* [hello.n_link] as they are sent */
     fv_peer_permit permit; /* borrows `pair_token` */
     fv_grpc_answer opened, closed;
     /* computing thread */

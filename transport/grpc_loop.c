@@ -128,6 +128,7 @@ static fv_status read_grant(fv_rpc_call *c, grpc_byte_buffer *reply, fv_grant *o
     out->frame_max = g->frame_max;
     out->credits = g->credits;
     out->lease_s = 1e-3 * g->deadline_ms;
+    out->n_kept = g->n_kept;
     return FV_OK;
 }
 
@@ -190,6 +191,7 @@ void fv_grpc_on_begin(fv_rpc_op *op, bool ok) {
     m.wait_ms = x->asking.wait_ms;
     m.tenant = x->tenant;
     m.tenant_kv_bytes = x->asking.tenant_bytes;
+    m.links = (ProtobufCBinaryData){(size_t)x->hello.n_link * FV_LINK_BYTES, x->links};
     m.reserve_all = x->asking.reserve_all;
     m.open_ended = x->asking.open_ended;
     m.n_replay = x->asking.n_replay;

@@ -159,6 +159,7 @@ static fv_status begin(slot *s) {
     m.images = &image;
     m.max_tokens = (uint32_t)load->max_tokens;
     m.ignore_eos = load->ignore_eos;
+    m.cache_off = !load->cached;
     m.policy = (Fovea__Inference__V1__Policy *)load->policy;
     int64_t left_ms = load->deadline_ms - (int64_t)(1e3 * (s->begun_s - s->due_s));
     return fv_remote_begin(r->remote, &m, left_ms > 1 ? left_ms : 1, &events, s);

@@ -24,6 +24,7 @@ typedef struct fv_bench_load {
     Fovea__Inference__V1__Image *const *images; /* [n_image] one per request, in turn */
     int32_t max_tokens;
     bool ignore_eos;
+    bool cached; /* prompts use what is kept of earlier ones; otherwise each is computed whole */
     int32_t n_request;
     int32_t concurrency; /* at most n_request */
     double rate;         /* per second; 0: closed loop */

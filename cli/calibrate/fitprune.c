@@ -40,8 +40,9 @@ static fv_status on_head_max(void *user, int32_t layer, const float *text, const
 
 static fv_fit_work work_of(const fv_text_config *c) {
     double q = (double)c->n_head * c->d_head, kv = (double)c->n_kv * c->d_head, d = c->d_model;
-    return (fv_fit_work){
-        .row_in = d * (q + 2 * kv), .pair = 2 * q, .row_out = q * d + 3 * d * c->d_ffn};
+    return (fv_fit_work){.row_in = d * (q + 2 * kv),
+                         .pair = 2 * q,
+                         .row_out = q * d + 3 * d * (double)fv_text_ffn_width(c, c->n_layer - 1)};
 }
 
 static json_t *to_json(const fv_fitted *f, int32_t n_layer) {

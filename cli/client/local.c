@@ -2,6 +2,9 @@
 #include "cli/client/local_internal.h"
 
 #include <stdlib.h>
+#include <string.h>
+
+#include "common/limits.h"
 
 /* Limit for encoded images: some 300 images of 144 pixels, or 7 of 336 at 4096 columns. */
 static const size_t IMAGES_BYTES = (size_t)64 << 20;
@@ -14,6 +17,7 @@ static fv_status open_sides(fv_local *l) {
     const fv_text_config *text = &fv_checkpoint_config(e->ck)->text;
     fv_kv_shape shape = fv_engine_kv_shape(e, e->kv_dtype);
     fv_conversations_options keep = {.keep_s_max = FV_LOCAL_KEEP_S};
+    if (strcmp(e->be.ops->name, "cpu") == 0) FV_TRY(fv_memory_check("kv-bytes", l->opt.kv_bytes));
     FV_TRY(fv_image_cache_open(IMAGES_BYTES, &l->images));
     FV_TRY(fv_kv_pool_open(e->be.device, &shape, l->opt.kv_bytes, &l->prefill_pool));
     FV_TRY(fv_kv_pool_open(e->be.device, &shape, l->opt.kv_bytes, &l->decode_pool));

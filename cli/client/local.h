@@ -119,7 +119,9 @@ typedef struct fv_report {
     fv_pack_report packed;  /* ranks and errors of packed layers */
     fv_stage_stats account; /* results of the other stages of prefill */
     int32_t n_prompt, n_visual, n_text, n_image, n_generated;
-    int32_t n_image_cached; /* of n_image, those encoded for an earlier request */
+    int32_t n_image_cached;  /* of n_image, those encoded for an earlier request */
+    int32_t n_prompt_cached; /* of n_prompt, tokens kept from an earlier request */
+    double s_saved;          /* that computing them took then */
     /* image tokens from the vision tower: n_visual unless condensed */
     int32_t n_encoded;
     int32_t n_layer, visual_tokens[FV_PLAN_MAX_LAYERS]; /* processed in each layer */

@@ -147,6 +147,8 @@ fv_status fv_report_from_message(const report_message *m, Fovea__Inference__V1__
                    .n_text = (int32_t)m->n_text,
                    .n_image = (int32_t)m->n_images,
                    .n_image_cached = (int32_t)m->n_images_cached,
+                   .n_prompt_cached = (int32_t)m->n_prompt_cached,
+                   .s_saved = m->seconds_saved,
                    .n_generated = (int32_t)m->n_generated,
                    .bytes_raw = m->bytes_raw,
                    .bytes_bound = m->bytes_bound,

@@ -37,8 +37,10 @@ fv_status fv_request_engine(const fv_options *o, int32_t at_once, fv_local **out
                             .chunk = (int32_t)fv_options_int(o, "chunk"),
                             .at_once = at_once};
     if (!opt.checkpoint)
-        return FV_FAIL(FV_EINVAL, "--checkpoint DIR is needed: a Hugging Face checkpoint directory "
-                                  "(`fovea synth` makes one to try with)");
+        return FV_FAIL(
+            FV_EINVAL,
+            "--checkpoint MODEL is needed: a Hugging Face checkpoint directory, or ORG/NAME "
+            "after `hf download ORG/NAME` (`fovea synth` makes one to try with)");
     fv_progress_begin(&bar);
     fv_status st = fv_local_open(&opt, out);
     fv_progress_end(&bar);

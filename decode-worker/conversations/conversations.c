@@ -9,6 +9,7 @@
 #include <sys/random.h>
 
 #include "common/clock.h"
+#include "kv/share.h"
 
 struct fv_conversations {
     fv_conversations_options opt;
@@ -153,7 +154,7 @@ double fv_conversations_keep(fv_conversations *t, fv_conversation *x, const int3
                              double asked_s, size_t owner_bytes) {
     double keep_s = fmin(asked_s, t->opt.keep_s_max);
     fv_kv_release_unused(x->kv, 0);
-    x->bytes = fv_kv_bytes_held(x->kv);
+    x->bytes = fv_kv_bytes_held(x->kv) + fv_kv_shared_bytes(x->kv);
     if (keep_s <= 0 || !note_ids(x, ids, n) || !make_id(x) ||
         !make_room(t, fv_kv_owner(x->kv), owner_bytes, x->bytes) ||
         !make_room(t, NULL, t->opt.bytes_max, x->bytes)) {

@@ -81,7 +81,7 @@ static size_t text_most(const fv_kv_shape *s, const fv_hello *h, const fv_decode
 size_t fv_import_pool_bytes(const fv_kv_shape *s, const fv_hello *h, const fv_decode_plan *plan) {
     return ((size_t)s->n_layer - h->n_reused_text) * text_most(s, h, plan, true) +
            h->n_reused_text * text_most(s, h, plan, false) + (size_t)h->bytes_visual +
-           (size_t)h->bytes_tables + (size_t)future_tables_bytes(s, h, plan);
+           (size_t)h->bytes_tables + (size_t)future_tables_bytes(s, h, plan) + fv_kv_state_bytes(s);
 }
 
 /* Bytes that blocks of text add to a stream. The tokens of a resumed answer are in blocks, too. */
@@ -106,9 +106,9 @@ uint64_t fv_import_wire_bytes(const fv_kv_shape *s, const fv_hello *h, const fv_
                               int32_t n_group) {
     uint64_t accum = plan->accum.kind ? 4 * (uint64_t)n_group : 0; /* of a row */
     uint64_t heads = (uint64_t)s->n_layer * (uint64_t)s->n_kv, twice = (uint64_t)plan->dup_max;
-    /* Per layer LEAD, RANK, MASK and ROWS, and per segment POSN, TALY and at most a DATA for each
-     * head. */
-    uint64_t sections = 5 + (uint64_t)s->n_layer * (4 + 2 * (2 + (uint64_t)s->n_kv) + PACKED_MOST);
+    /* HELO, PRMT, GRDT, KEPT, TOKN, END. Per layer STAT, LEAD, RANK, MASK and ROWS, and per segment POSN, TALY
+     * and at most a DATA for each head. */
+    uint64_t sections = 6 + (uint64_t)s->n_layer * (5 + 2 * (2 + (uint64_t)s->n_kv) + PACKED_MOST);
     uint64_t packed = (uint64_t)s->n_layer *
                       (fv_wire_packed_bytes(h->n_visual, h->n_visual) + 4 * (uint64_t)h->n_visual);
     return sections * FV_SECTION_HEADER + fv_hello_bytes(h) +
@@ -116,7 +116,7 @@ uint64_t fv_import_wire_bytes(const fv_kv_shape *s, const fv_hello *h, const fv_
            fv_wire_grids_bytes(h->n_visual) + heads * (1 + FV_N_SEG) * 4 +
            (uint64_t)s->n_layer * (FV_WIRE_LEAD_BYTES + 4) +
            heads * (h->n_text + twice) * 2 * fv_import_row_bytes(s) + text_wire_bytes(s, h, plan) +
-           h->bytes_visual +
+           h->bytes_visual + fv_kv_state_bytes(s) +
            heads * (h->n_text + h->n_visual + 2 * twice) * (4 /* position */ + accum) + packed +
-           FV_FIRST_TOKEN_BYTES + 32 + FV_IMPORT_SKIP_MAX;
+           FV_FIRST_TOKEN_BYTES + FV_WIRE_KEPT_BYTES + 32 + FV_IMPORT_SKIP_MAX;
 }

@@ -2,7 +2,8 @@
 #define FOVEA_DECODE_WORKER_RECEIVE_INTERNAL_H
 
 /* The state of a hand-off that is being received, only for receive.c (grants, the sink), bounds.c (its
- * limits), stream.c (the order of its sections), prompt.c, rows.c and packed.c (their contents). */
+ * limits), stream.c (the order of its sections), prompt.c, rows.c and packed.c (their contents), kept.c (what it leaves
+ * out). */
 #include "decode-worker/receive/receive.h"
 #include "kv/packed.h"
 #include "policy/plan/packed_shape.h"
@@ -11,8 +12,9 @@
 typedef enum fv_import_due {
     FV_DUE_HELLO = 0,
     FV_DUE_PROMPT,
-    FV_DUE_ROWS, /* or a packed layer, before its ROWS */
-    FV_DUE_LEAD, /* or its source layer, before both */
+    FV_DUE_STATE, /* first in each layer of a model with recurrent layers */
+    FV_DUE_ROWS,  /* or a packed layer, before its ROWS */
+    FV_DUE_LEAD,  /* or its source layer, before both */
     FV_DUE_PACKED,
     FV_DUE_FACTOR,
     FV_DUE_IMPORTANCE,
@@ -44,7 +46,13 @@ typedef struct fv_import {
     uint8_t *seen;  /* [prompt tokens] how often a position of an unordered head came; or NULL */
     uint64_t n_rows, bytes_visual; /* announced so far */
     int32_t n_reused_text;         /* layers that LEAD gave another's text keys */
-    uint8_t *payload;              /* of a section that is neither DATA nor FACT, as it arrives */
+    /* The prompt's first tokens, which the stream leaves out. */
+    fv_wire_link *link; /* [hello.n_link] owned; NULL: the prompt is not kept */
+    uint32_t n_kept;    /* links that the grant names; 0: none */
+    fv_kv_prefix kept;  /* their rows */
+    fv_kv_share *share; /* which hold them, in use; NULL once the store has adopted them */
+    bool adopted;
+    uint8_t *payload; /* of a section that is neither DATA nor FACT, as it arrives */
     size_t cap_payload;
     fv_kv_segment packed_seg; /* segment of the packed rows that are arriving */
     fv_packed_kind kind;      /* of the FACT section that is due */
@@ -77,6 +85,9 @@ fv_status fv_import_take_importance(fv_import *l);
 
 size_t fv_import_row_bytes(const fv_kv_shape *s); /* of a key */
 
+/* Copies the next bytes of STAT to the state of the due layer. */
+fv_status fv_import_fill_state(fv_import *l, uint64_t offset, const void *p, size_t n);
+
 /* Number of rows of a head of a layer as ROWS said; of heads [h0, h1) of the due layer and segment. */
 uint32_t fv_import_rows(const fv_import *l, int32_t layer, int32_t head, fv_kv_segment seg);
 uint64_t fv_import_rows_due(const fv_import *l, int32_t h0, int32_t h1);
@@ -103,6 +114,25 @@ fv_status fv_import_take_hello(fv_import *l, const fv_section *s);
 fv_status fv_import_take_prompt(fv_import *l, const fv_section *s);
 fv_status fv_import_take_grids(fv_import *l, const fv_section *s);
 fv_status fv_import_take_token(fv_import *l);
+
+/* ---- kept.c -------------------------------------------------------------------- */
+
+/* Finds the rows of the prompt that were kept, and keeps them in use until the hand-off ends. */
+fv_status fv_import_find_kept(fv_import *l);
+
+/* Gives up what was found: everything is to be sent. */
+void fv_import_forgo_kept(fv_import *l);
+
+/* Tokens of a segment that are left out of the stream. */
+int32_t fv_import_left_out(const fv_import *l, fv_kv_segment seg);
+
+/* Checks KEPT against the grant and the prompt, and puts the rows into the store. */
+fv_status fv_import_take_kept(fv_import *l);
+
+/* Keeps the prompt of a complete hand-off. */
+void fv_import_keep(fv_import *l);
+void fv_import_count_kept(const fv_import *l, fv_receiver_counters *count);
+void fv_import_close_kept(fv_import *l);
 
 /* ---- bounds.c ------------------------------------------------------------------ */
 

@@ -71,6 +71,7 @@ fv_status fv_receiver_check(const fv_receiver *r, const fv_hello *h, fv_decode_p
         return FV_REFUSE(INVALID,
                          "%u of %d layers borrow text keys; at least one must have its own",
                          h->n_reused_text, shape->n_layer);
+    FV_TRY(fv_links_check(h->link, h->n_link, h->n_text, h->n_visual));
     if (strlen(h->policy) >= FV_POLICY_TEXT_MAX)
         return FV_REFUSE(INVALID, "the policy's text is too long");
     fv_policy policy;
@@ -87,11 +88,13 @@ fv_status fv_receiver_offer(fv_receiver *r, const fv_hello *h, const fv_decode_p
     FV_TRY(fv_import_open(&r->opt, h, plan, &l));
     uint64_t bytes = fv_import_wire_bytes(fv_kv_pool_shape(r->opt.pool), h, plan, r->opt.n_group);
     fv_status st = fv_grants_issue(r->grants, bytes, l, out);
-    if (st != FV_OK)
+    if (st != FV_OK) {
         fv_import_close(l);
-    else
-        r->count.granted++;
-    return st;
+        return st;
+    }
+    out->n_kept = l->n_kept;
+    r->count.granted++;
+    return FV_OK;
 }
 
 uint64_t fv_receiver_bytes(const fv_receiver *r, const fv_hello *h, const fv_decode_plan *plan) {
@@ -150,9 +153,10 @@ static fv_status sink_commit(fv_sink *sink, const fv_ticket *ticket, uint64_t n_
     fv_receiver_expire(r);
     fv_status st = fv_grants_commit(r->grants, ticket, n_frame, &owner, &surplus);
     if (st == FV_OK) st = fv_import_finish(owner);
-    if (st == FV_OK)
+    if (st == FV_OK) {
         r->count.committed++;
-    else if (owner)
+        fv_import_count_kept(owner, &r->count);
+    } else if (owner)
         fv_import_close(fv_grants_drop(r->grants, ticket));
     return count(r, st);
 }

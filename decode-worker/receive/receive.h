@@ -6,7 +6,8 @@
  *   offer  checks that the sender is compatible, reserves memory for prompt and answer, and gives a
  *          grant
  *   frame  is checked against the grant; its sections are checked and copied to their places
- *   commit releases reserved memory that is not needed; the request waits for its ticket
+ *   commit releases reserved memory that is not needed; the request waits for its ticket, and its prompt is kept
+ *          for later ones that begin alike (decode-worker/keep/prefixes.h)
  *   attach gives the request to the caller with the ticket
  *
  * The first three are called by a transport, through the sink. Any error ends the hand-off, frees
@@ -14,18 +15,20 @@
  * peer. Memory is limited to what was granted, whatever a sender sends.
  *
  * One thread, that of the pool, owns a receiver. */
+#include "decode-worker/keep/prefixes.h"
 #include "handoff/transport.h"
 #include "model/net/text_codes.h"
 #include "policy/plan/decode.h"
 #include "text/sample.h"
 
 typedef struct fv_receiver_options {
-    fv_kv_pool *pool;     /* borrowed; for the memory of requests */
-    const char *model;    /* fingerprint of the checkpoint; borrowed */
-    fv_compute compute;   /* of the engine that decodes */
-    int32_t n_vocab;      /* text tokens have ids below it */
-    int32_t n_group;      /* query heads of a KV head */
-    int32_t max_position; /* of the checkpoint */
+    fv_kv_pool *pool;      /* borrowed; for the memory of requests */
+    const char *model;     /* fingerprint of the checkpoint; borrowed */
+    fv_compute compute;    /* of the engine that decodes */
+    int32_t n_vocab;       /* text tokens have ids below it */
+    int32_t n_group;       /* query heads of a KV head */
+    int32_t max_position;  /* of the checkpoint */
+    fv_prefixes *prefixes; /* prompts that were received before; borrowed; NULL: none are kept */
     fv_grants_options grants;
 } fv_receiver_options;
 
@@ -37,6 +40,8 @@ typedef struct fv_receiver_counters {
     uint64_t refused[FV_N_REFUSAL]; /* offers, frames, commits and attaches, by reason */
     uint64_t bytes;                 /* bytes of accepted frames */
     uint64_t bytes_oob;             /* bytes of those that came from device to device */
+    /* Prompt tokens of committed hand-offs that were not sent, as they were kept here, and bytes of their KV. */
+    uint64_t tokens_kept, bytes_kept;
 } fv_receiver_counters;
 enum { FV_N_HANDOFF_COUNT = sizeof(fv_receiver_counters) / sizeof(uint64_t) };
 

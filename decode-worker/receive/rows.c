@@ -25,6 +25,11 @@ uint64_t fv_import_parts(const fv_import *l, int32_t layer, fv_kv_segment seg) {
     return fv_kv_borrows(l->got.kv, layer, seg) ? 1 : 2;
 }
 
+fv_status fv_import_fill_state(fv_import *l, uint64_t offset, const void *p, size_t n) {
+    fv_device *dev = fv_kv_get_device(l->got.kv);
+    return dev->ops->copy_async(dev, (char *)fv_kv_state(l->got.kv, l->layer) + offset, p, n);
+}
+
 fv_status fv_import_take_rank(fv_import *l) {
     int32_t *rows = (int32_t *)(void *)l->payload;
     const uint8_t *at = l->payload;
@@ -122,7 +127,7 @@ static fv_status make_text(fv_import *l, int32_t layer) {
         return FV_REFUSE(OVER_BUDGET,
                          "%d layers have text keys of their own, but %d were announced", own, most);
     int64_t rows = (int64_t)l->hello.n_text - text_packed(l, layer) + l->got.plan.dup_max +
-                   l->hello.max_tokens;
+                   l->hello.max_tokens - fv_import_left_out(l, FV_SEG_TEXT);
     return fv_kv_reserve(l->got.kv, layer, fv_import_text_rows(l->shape, &l->got.plan, rows));
 }
 
@@ -141,7 +146,12 @@ fv_status fv_import_take_rows(fv_import *l, const fv_section *s) {
             return FV_REFUSE(OVER_BUDGET,
                              "a head of layers %d to %d has %u tokens, more than the prompt",
                              s->layer0, s->layer1 - 1, first[i]);
-        l->n_rows += first[i];
+        uint32_t left_out = (uint32_t)fv_import_left_out(l, visual ? FV_SEG_VISUAL : FV_SEG_TEXT);
+        if (first[i] < left_out)
+            return FV_REFUSE(MALFORMED,
+                             "a head of layers %d to %d has %u tokens, fewer than the %u kept here",
+                             s->layer0, s->layer1 - 1, first[i], left_out);
+        l->n_rows += first[i] - left_out;
         if (visual && first[i] && fv_kv_packed_of(l->got.kv, layer, FV_SEG_VISUAL))
             return FV_REFUSE(MALFORMED,
                              "a layer of %d to %d is compressed but also has raw visual tokens",
@@ -149,6 +159,7 @@ fv_status fv_import_take_rows(fv_import *l, const fv_section *s) {
         if (visual)
             l->bytes_visual +=
                 (uint64_t)first[i] * l->row_bytes * fv_import_parts(l, layer, FV_SEG_VISUAL);
+        first[i] -= left_out;
     }
     if (l->bytes_visual > l->hello.bytes_visual)
         return FV_REFUSE(OVER_BUDGET,
@@ -164,7 +175,7 @@ fv_status fv_import_take_rows(fv_import *l, const fv_section *s) {
         FV_TRY(make_text(l, layer));
         for (int32_t g = 0; g < n_kv; g++)
             each[g] = (int32_t)fv_import_rows(l, layer, g, FV_SEG_VISUAL);
-        FV_TRY(fv_kv_extent_ragged(l->got.kv, layer, each));
+        if (!l->adopted) FV_TRY(fv_kv_extent_ragged(l->got.kv, layer, each));
     }
     l->layer_end = s->layer1;
     l->ranked = false;
@@ -218,12 +229,13 @@ static fv_status check_positions(fv_import *l, int32_t head, const int32_t *pos,
     bool masked = l->seg == FV_SEG_VISUAL && l->mask[l->layer];
     bool any_order = ranked || masked || fv_accum_kind_of(l->got.kv);
     int32_t least = l->got.plan.dup_max ? 0 : 1; /* the smallest step to the next */
+    int32_t first = fv_import_left_out(l, FV_SEG_TEXT) + fv_import_left_out(l, FV_SEG_VISUAL);
     FV_TRY(check_beside_blocks(l, pos, n));
     if (any_order) FV_TRY(allocate_seen(l));
     if (any_order) memset(l->seen, 0, (size_t)l->got.n);
     for (int32_t i = 0; i < n; i++) {
         bool good =
-            pos[i] >= 0 && pos[i] < l->got.n && l->got.seg[pos[i]] == l->seg &&
+            pos[i] >= first && pos[i] < l->got.n && l->got.seg[pos[i]] == l->seg &&
             (any_order ? l->seen[pos[i]]++ <= 1 - least : i == 0 || pos[i] - pos[i - 1] >= least);
         if (!good)
             return FV_REFUSE(MALFORMED,
@@ -275,10 +287,10 @@ fv_status fv_import_fill_rows(fv_import *l, const uint8_t *p, size_t n) {
         }
         bool value = parts == 1 || l->head_off >= half;
         size_t off = l->head_off % half, in_row = off % l->row_bytes;
-        int32_t row = (int32_t)(off / l->row_bytes);
+        int32_t row = (int32_t)(off / l->row_bytes) + fv_import_left_out(l, l->seg);
         void *at;
-        int32_t rows =
-            fv_kv_contiguous(l->got.kv, l->layer, l->head_at, l->seg, value, row, len, &at);
+        int32_t rows = fv_kv_contiguous(l->got.kv, l->layer, l->head_at, l->seg, value, row,
+                                        len + fv_import_left_out(l, l->seg), &at);
         size_t take = (size_t)rows * l->row_bytes - in_row;
         if (take > n) take = n;
         FV_TRY(dev->ops->copy_async(dev, (char *)at + in_row, p, take));

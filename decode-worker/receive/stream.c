@@ -13,6 +13,7 @@
 static const uint32_t type_due[] = {
     [FV_DUE_HELLO] = FV_SECTION_HELLO,
     [FV_DUE_PROMPT] = FV_SECTION_PROMPT,
+    [FV_DUE_STATE] = FV_SECTION_STATE,
     [FV_DUE_ROWS] = FV_SECTION_ROWS,
     [FV_DUE_POSITIONS] = FV_SECTION_POSITIONS,
     [FV_DUE_ACCUM] = FV_SECTION_ACCUM,
@@ -26,6 +27,11 @@ static const uint32_t type_due[] = {
     [FV_DUE_IMPORTANCE] = FV_SECTION_IMPORTANCE,
 };
 
+/* What comes first in a layer. */
+static fv_import_due first_due(const fv_import *l) {
+    return l->shape->state_bytes ? FV_DUE_STATE : FV_DUE_ROWS;
+}
+
 /* Advances to the next segment that has rows, from the current one on, and sets what is due. */
 static void seek_rows(fv_import *l) {
     while (l->layer < l->layer_end && fv_import_rows_due(l, 0, l->shape->n_kv) == 0) {
@@ -35,7 +41,7 @@ static void seek_rows(fv_import *l) {
     l->head = 0;
     l->due = l->layer < l->layer_end         ? FV_DUE_POSITIONS
              : l->layer == l->shape->n_layer ? FV_DUE_TOKEN
-                                             : FV_DUE_ROWS;
+                                             : first_due(l);
 }
 
 static void next_segment(fv_import *l) {
@@ -63,8 +69,13 @@ static fv_status check_section(const fv_import *l, const fv_section *s, uint64_t
         placed = s->dims[1] <= FV_MAX_LOGIT_BIAS;
         *want = fv_wire_prompt_bytes(l->hello.n_text + l->hello.n_visual, (int32_t)s->dims[1]);
         break;
+    case FV_DUE_STATE:
+        placed = s->layer0 == l->layer && s->layer1 == l->layer + 1 && s->dtype == FV_WIRE_F32;
+        *want = l->shape->state_bytes;
+        break;
     case FV_DUE_ROWS:
         placed = s->layer0 == l->layer && s->layer1 > s->layer0 && s->layer1 <= l->shape->n_layer;
+        placed = placed && (!l->shape->state_bytes || s->layer1 == s->layer0 + 1);
         *want = (uint64_t)(s->layer1 - s->layer0) * (uint64_t)n_kv * FV_N_SEG * 4;
         break;
     case FV_DUE_POSITIONS:
@@ -127,7 +138,22 @@ static bool is_mask(const fv_import *l, const fv_section *s) {
 
 /* GRDT may come after HELO and PRMT, and nowhere else. */
 static bool is_grids(const fv_import *l, const fv_section *s) {
-    return l->due == FV_DUE_ROWS && s->type == FV_SECTION_GRIDS && s->index == 2;
+    return l->due == first_due(l) && s->type == FV_SECTION_GRIDS && s->index == 2;
+}
+
+/* KEPT must come before the first layer if the grant names rows, and must not if it names none. */
+static bool is_kept(const fv_import *l, const fv_section *s) {
+    return l->due == FV_DUE_ROWS && s->type == FV_SECTION_KEPT && l->n_kept > 0 && !l->adopted;
+}
+
+/* Sections of layers that cannot have kept rows; or KEPT is missing. */
+static fv_status check_kept(const fv_import *l, const fv_section *s) {
+    char name[5];
+    if (l->n_kept == 0 || l->due != FV_DUE_ROWS || (l->adopted && s->type == FV_SECTION_ROWS))
+        return FV_OK;
+    fv_section_name(s->type, name);
+    return FV_REFUSE(MALFORMED, "section %s of a prompt whose first tokens were kept here came %s",
+                     name, l->adopted ? "where ROWS was due" : "before KEPT");
 }
 
 static fv_status begin_before_rows(fv_import *l, const fv_section *s, uint64_t want) {
@@ -143,6 +169,8 @@ static fv_status begin_before_rows(fv_import *l, const fv_section *s, uint64_t w
 static fv_status on_begin(void *user, const fv_section *s) {
     fv_import *l = user;
     uint64_t want = 0;
+    if (is_kept(l, s)) return begin_before_rows(l, s, FV_WIRE_KEPT_BYTES);
+    if (!is_grids(l, s)) FV_TRY(check_kept(l, s));
     if (is_rank(l, s)) return begin_before_rows(l, s, 4 * (uint64_t)l->shape->n_kv);
     if (is_mask(l, s)) return begin_before_rows(l, s, 4);
     if (is_grids(l, s)) {
@@ -167,7 +195,8 @@ static fv_status on_begin(void *user, const fv_section *s) {
     if (s->length != want) return wrong_length(s, want);
     l->head_at = s->part0;
     l->head_off = 0;
-    bool copied = l->due == FV_DUE_DATA || l->due == FV_DUE_FACTOR; /* straight to the store */
+    bool copied = l->due == FV_DUE_DATA || l->due == FV_DUE_FACTOR ||
+                  l->due == FV_DUE_STATE; /* straight to the store */
     return copied ? FV_OK : fv_import_room(l, (size_t)want);
 }
 
@@ -176,9 +205,10 @@ static fv_status on_begin(void *user, const fv_section *s) {
 static fv_status on_bytes(void *user, const fv_section *s, uint64_t offset, const void *p,
                           size_t n) {
     fv_import *l = user;
-    (void)s;
     if (l->due == FV_DUE_DATA) return fv_import_fill_rows(l, p, n);
     if (l->due == FV_DUE_FACTOR) return fv_import_fill_factor(l, offset, p, n);
+    if (l->due == FV_DUE_STATE && s->type == FV_SECTION_STATE)
+        return fv_import_fill_state(l, offset, p, n);
     memcpy(l->payload + offset, p, n);
     return FV_OK;
 }
@@ -188,6 +218,8 @@ static fv_status on_oob(void *user, const fv_section *s, uint64_t offset, const 
     fv_import *l = user;
     if (l->due == FV_DUE_DATA) return fv_import_fill_rows(l, p, n);
     if (l->due == FV_DUE_FACTOR) return fv_import_fill_factor(l, offset, p, n);
+    if (l->due == FV_DUE_STATE && s->type == FV_SECTION_STATE)
+        return fv_import_fill_state(l, offset, p, n);
     char name[5];
     fv_section_name(s->type, name);
     return FV_REFUSE(MALFORMED, "section %s came from device to device", name);
@@ -195,6 +227,7 @@ static fv_status on_oob(void *user, const fv_section *s, uint64_t offset, const 
 
 static fv_status on_end(void *user, const fv_section *s) {
     fv_import *l = user;
+    if (s->type == FV_SECTION_GRIDS) return fv_import_take_grids(l, s);
     switch (l->due) {
     case FV_DUE_HELLO:
         FV_TRY(fv_import_take_hello(l, s));
@@ -202,10 +235,11 @@ static fv_status on_end(void *user, const fv_section *s) {
         break;
     case FV_DUE_PROMPT:
         FV_TRY(fv_import_take_prompt(l, s));
-        l->due = FV_DUE_ROWS;
+        l->due = first_due(l);
         break;
+    case FV_DUE_STATE: l->due = FV_DUE_ROWS; break;
     case FV_DUE_ROWS:
-        if (s->type == FV_SECTION_GRIDS) return fv_import_take_grids(l, s);
+        if (s->type == FV_SECTION_KEPT) return fv_import_take_kept(l);
         if (s->type == FV_SECTION_RANK) return fv_import_take_rank(l);
         if (s->type == FV_SECTION_MASK) return fv_import_take_mask(l);
         FV_TRY(fv_import_take_rows(l, s));
@@ -265,7 +299,17 @@ static fv_status reserve(fv_import *l) {
     seq->n = plan->nsoftmax;
     seq->expand = (fv_expand_rule){plan->read.by_importance, plan->read.full, plan->read.alpha};
     fv_accum_init(l->got.kv, plan->accum.kind, l->opt->n_group);
-    return fv_kv_reserve_bytes(l->got.kv, fv_import_pool_bytes(l->shape, &l->hello, plan));
+    FV_TRY(fv_import_find_kept(l));
+    size_t bytes = fv_import_pool_bytes(l->shape, &l->hello, plan);
+    size_t kept = l->n_kept ? fv_kv_prefix_bytes(l->shape, &l->kept) : 0;
+    fv_status st = fv_kv_reserve_bytes(l->got.kv, bytes - kept);
+    if (st != FV_OK &&
+        l->n_kept) { /* there may be room without it: it holds more than this prompt uses */
+        fv_import_forgo_kept(l);
+        st = fv_kv_reserve_bytes(l->got.kv, bytes);
+    }
+    FV_TRY(st);
+    return fv_kv_take_state(l->got.kv);
 }
 
 uint32_t fv_import_answer_rows(const fv_hello *h) {
@@ -316,6 +360,7 @@ fv_status fv_import_open(const fv_receiver_options *opt, const fv_hello *hello,
 void fv_import_close(fv_import *l) {
     if (!l) return;
     fv_received_free(&l->got);
+    fv_import_close_kept(l);
     free(l->rows);
     free(l->mask);
     free(l->seen);
@@ -357,5 +402,7 @@ fv_status fv_import_finish(fv_import *l) {
                          (unsigned long long)l->reader.totals.bytes);
     for (int32_t layer = 0; layer < l->shape->n_layer; layer++)
         if (l->mask[layer]) fv_kv_mask(l->got.kv, layer, l->mask[layer]);
-    return release(l);
+    FV_TRY(release(l));
+    fv_import_keep(l);
+    return FV_OK;
 }

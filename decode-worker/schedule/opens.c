@@ -63,11 +63,16 @@ static fv_status check_owner(const fv_opens *a, const fv_open *o) {
                      held, (unsigned long long)most, (unsigned long long)o->bytes);
 }
 
+/* Bytes that requests hold; the others are given up when memory is needed. */
+static size_t in_use(const fv_opens *a) {
+    return fv_kv_pool_used(a->pool) - fv_kv_pool_idle(a->pool);
+}
+
 /* Asks the receiver for a grant. Refused with NO_ROOM if there may be memory later. */
 static fv_status try_now(fv_opens *a, const fv_open *o, fv_grant *grant) {
     FV_TRY(check_owner(a, o));
     fv_status st = fv_receiver_offer(a->receiver, &o->hello, &o->plan, grant);
-    bool empty = fv_kv_pool_used(a->pool) == 0 && fv_receiver_live(a->receiver) == 0;
+    bool empty = in_use(a) == 0 && fv_receiver_live(a->receiver) == 0;
     return fv_refusal_of(st) == FV_REFUSED_NO_ROOM && empty && a->bytes_max ? too_large(a, o) : st;
 }
 
@@ -126,13 +131,12 @@ static fv_status size(const fv_opens *a, fv_open *o) {
 
 /* Whether memory was freed since the first request found too little. */
 static bool may_fit(const fv_opens *a) {
-    return !a->tried || fv_kv_pool_used(a->pool) < a->used_then ||
-           fv_receiver_live(a->receiver) < a->live_then;
+    return !a->tried || in_use(a) < a->used_then || fv_receiver_live(a->receiver) < a->live_then;
 }
 
 static void note_full(fv_opens *a) {
     a->tried = true;
-    a->used_then = fv_kv_pool_used(a->pool);
+    a->used_then = in_use(a);
     a->live_then = fv_receiver_live(a->receiver);
 }
 

@@ -57,8 +57,9 @@ typedef struct fv_opens {
     /* private */
     fv_open *first; /* the oldest request */
     int32_t n;
-    uint64_t bytes;    /* sum of what waiting requests ask for */
-    size_t used_then;  /* bytes of the pool in use when `first` last found too little memory */
+    uint64_t bytes; /* sum of what waiting requests ask for */
+    size_t
+        used_then; /* bytes of the pool that requests held when `first` last found too little memory */
     int32_t live_then; /* and live hand-offs then */
     bool tried;        /* `first` has found too little: the two fields above are valid */
     bool refusing;     /* the worker is shutting down: nobody waits */

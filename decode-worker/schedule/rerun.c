@@ -39,6 +39,9 @@ static uint8_t times_held(const fv_kv *kv, int32_t layer, int32_t head, int32_t 
 fv_status fv_rerun_take_out(fv_rerun *a, fv_kv *kv, int32_t pos) {
     const fv_kv_shape *s = fv_kv_get_shape(kv);
     uint8_t *none;
+    if (s->state_bytes)
+        return FV_FAIL(FV_EUNSUPPORTED, "the prompt's last token cannot run again: this model has "
+                                        "recurrent layers, in whose state it is already");
     a->pos = pos;
     FV_TRY(FV_ARENA_NEW(&a->arena, s->n_kv, none));
     FV_TRY(FV_ARENA_NEW(&a->arena, s->n_layer * s->n_kv, a->times));

@@ -39,6 +39,7 @@ typedef struct request {
     fv_span span;      /* of Open only */
     int32_t refs;      /* the call, the job until it is back, the drop */
     char policy[FV_POLICY_TEXT_MAX + 1], tenant[FV_TENANT_NAME_MAX + 1];
+    fv_wire_link *link; /* owned; NULL: none */
     fv_ticket ticket;
     fv_grant grant;
     bool granted;
@@ -46,7 +47,9 @@ typedef struct request {
 } request;
 
 static void request_unref(request *r) {
-    if (--r->refs == 0) free(r);
+    if (--r->refs > 0) return;
+    free(r->link);
+    free(r);
 }
 
 static fv_status request_new(fv_rpc_call *c, void (*run)(fv_job *), fv_rpc_done back,
@@ -126,6 +129,7 @@ static void send_grant(request *r) {
     m.frame_max = r->grant.frame_max;
     m.credits = r->grant.credits;
     m.deadline_ms = (uint32_t)(1e3 * r->grant.lease_s);
+    m.n_kept = r->grant.n_kept;
     fv_rpc_call_finish(r->call, fv_rpc_call_send(r->call, &m.base));
 }
 
@@ -139,6 +143,14 @@ static void on_offered(fv_rpc_op *op, bool ok) {
     else if (r->call)
         fv_verdict_finish(&r->verdict, r->call);
     request_unref(r);
+}
+
+static fv_status read_links(request *r, const ProtobufCBinaryData *links) {
+    if (links->len == 0) return FV_OK;
+    r->link = malloc(FV_LINKS_MAX * sizeof *r->link);
+    if (!r->link) return FV_FAIL(FV_ENOMEM, "out of memory for the links of a prompt");
+    r->open.hello.link = r->link;
+    return fv_links_get(links->data, links->len, r->link, &r->open.hello.n_link);
 }
 
 static fv_status open_message(fv_rpc_call *c, grpc_byte_buffer *message) {
@@ -181,6 +193,7 @@ static fv_status open_message(fv_rpc_call *c, grpc_byte_buffer *message) {
     r->open.age_s = 1e-3 * q->age_ms;
     r->open.wait_s = 1e-3 * q->wait_ms;
     r->open.resolved = on_resolved;
+    FV_TRY(read_links(r, &q->links)); /* the end of the call frees r */
     r->refs++;
     fv_status st = fv_jobs_post(r->w->jobs, &r->job);
     if (st != FV_OK) r->refs--;

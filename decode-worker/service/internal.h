@@ -18,6 +18,7 @@ struct fv_decode_worker {
     fv_jobs *jobs;
     /* for the computing thread, once it runs */
     fv_kv_pool *pool, *probe_pool;
+    fv_prefixes *prefixes;
     fv_probe_clock probe;
     fv_receiver *receiver;
     fv_opens opens;
@@ -27,9 +28,10 @@ struct fv_decode_worker {
     fv_scheduler *answers;
     /* written by the computing thread, read by the loop */
     struct {
-        atomic_uint n_running, n_queued, n_kept, n_waiting, n_paused, n_unread;
+        atomic_uint n_running, n_queued, n_kept, n_waiting, n_paused, n_unread, n_prefixes;
         atomic_ullong n_preempted, bytes_granted, bytes_held, bytes_kept, bytes_waiting, n_done,
-            n_failed, tokens_out, entries_evicted, tokens_recompressed;
+            n_failed, tokens_out, entries_evicted, tokens_recompressed, bytes_prefixes,
+            bytes_prefixes_idle, n_prefixes_found, n_prefixes_missed, n_prefixes_given_up;
     } load;
     atomic_ullong handoffs[FV_N_HANDOFF_COUNT]; /* fv_receiver_counters */
     struct {

@@ -64,7 +64,7 @@ fv_status fv_decode_request_read(const request_message *q, int32_t context, fv_a
     x->stop = (const char *const *)q->stop;
     x->max_tokens = (int32_t)q->max_tokens;
     x->sampling.n_logprobs = (int32_t)q->n_logprobs;
-    x->ignore_eos = q->ignore_eos;
+    x->ignore_eos = q->ignore_eos && !fv_request_constrained(q->rules);
     x->show_special = q->special_tokens;
     x->include_stop = q->include_stop;
     x->continue_text = q->continue_text;

@@ -78,7 +78,8 @@ static void tell_change(fv_decode_worker *w, uint64_t used) {
 }
 
 static void note_load(fv_decode_worker *w) {
-    uint64_t used = fv_kv_pool_used(w->pool), granted = fv_receiver_granted(w->receiver);
+    uint64_t idle = fv_kv_pool_idle(w->pool), used = fv_kv_pool_used(w->pool) - idle;
+    uint64_t granted = fv_receiver_granted(w->receiver);
     if (granted > used) granted = used; /* a grant counts headers too */
     tell_change(w, used);
     atomic_store(&w->load.bytes_granted, granted);
@@ -97,6 +98,13 @@ static void note_load(fv_decode_worker *w) {
     atomic_store(&w->load.n_paused, (unsigned)fv_scheduler_count(w->answers, FV_ANSWER_PAUSED));
     atomic_store(&w->load.n_unread, (unsigned)fv_scheduler_unread(w->answers));
     atomic_store(&w->load.n_preempted, fv_scheduler_preempted(w->answers));
+    fv_prefixes_counters prefixes = fv_prefixes_count(w->prefixes);
+    atomic_store(&w->load.n_prefixes, (unsigned)prefixes.n_now);
+    atomic_store(&w->load.bytes_prefixes, prefixes.bytes_now);
+    atomic_store(&w->load.bytes_prefixes_idle, idle);
+    atomic_store(&w->load.n_prefixes_found, prefixes.n_found);
+    atomic_store(&w->load.n_prefixes_missed, prefixes.n_missed);
+    atomic_store(&w->load.n_prefixes_given_up, prefixes.n_given_up);
 }
 
 static void note_growth(fv_decode_worker *w) {
@@ -109,6 +117,7 @@ static void note_growth(fv_decode_worker *w) {
  * that grants: no grant is made after the loop thread has seen that the worker is idle. */
 static void maybe_idle(fv_decode_worker *w) {
     if (!w->leaving || atomic_load(&w->is_idle)) return;
+    fv_prefixes_drop(w->prefixes, true);
     if (fv_kv_pool_used(w->pool) > 0 || fv_receiver_live(w->receiver) > 0) return;
     for (int p = FV_ANSWER_NONE + 1; p <= FV_ANSWER_FINALIZING; p++)
         if (fv_scheduler_count(w->answers, (fv_answer_phase)p) > 0) return;
@@ -188,6 +197,7 @@ static void run_drain(fv_job *job) {
     fv_decode_worker *w = job->owner;
     w->leaving = true;
     fv_conversations_stop(w->conversations);
+    fv_prefixes_drop(w->prefixes, true);
     fv_opens_refuse(&w->opens);
 }
 
@@ -199,6 +209,7 @@ static void free_worker(fv_decode_worker *w) {
     fv_conversations_close(w->conversations);
     fv_lengths_close(w->lengths);
     fv_receiver_close(w->receiver);
+    fv_prefixes_close(w->prefixes);
     fv_kv_pool_close(w->pool);
     fv_kv_pool_close(w->probe_pool);
     free(w);
@@ -211,7 +222,11 @@ static fv_status open_stages(fv_decode_worker *w) {
     fv_probe_clock_init(&w->probe, w->opt.probe_s);
     FV_TRY(fv_kv_pool_open(e->be.device, &shape, w->opt.kv_bytes, &w->pool));
     FV_TRY(fv_kv_pool_open(e->be.device, &shape, 0, &w->probe_pool));
+    fv_prefixes_options prefixes = {
+        .pool = w->pool, .bytes_max = w->opt.prefix_bytes, .owner_max = w->opt.prefix_bytes / 2};
+    FV_TRY(fv_prefixes_open(&prefixes, &w->prefixes));
     fv_receiver_options opt = {.pool = w->pool,
+                               .prefixes = w->prefixes,
                                .model = e->fingerprint,
                                .compute = e->be.compute,
                                .n_vocab = text->vocab,
@@ -315,6 +330,14 @@ Fovea__Inference__V1__Load fv_decode_worker_load(const fv_decode_worker *w) {
     load.n_paused = atomic_load(&w->load.n_paused);
     load.n_unread = atomic_load(&w->load.n_unread);
     load.n_preempted = atomic_load(&w->load.n_preempted);
+    load.n_prefixes = atomic_load(&w->load.n_prefixes);
+    load.bytes_prefixes = atomic_load(&w->load.bytes_prefixes);
+    load.bytes_prefixes_idle = atomic_load(&w->load.bytes_prefixes_idle);
+    load.n_prefixes_found = atomic_load(&w->load.n_prefixes_found);
+    load.n_prefixes_missed = atomic_load(&w->load.n_prefixes_missed);
+    load.n_prefixes_given_up = atomic_load(&w->load.n_prefixes_given_up);
+    load.tokens_kept = handoffs.tokens_kept;
+    load.bytes_not_sent = handoffs.bytes_kept;
     load.bytes_capacity = w->opt.kv_bytes;
     load.bytes_granted = atomic_load(&w->load.bytes_granted);
     load.bytes_held = atomic_load(&w->load.bytes_held);

@@ -53,7 +53,8 @@ static const char *field_of(const char *sentence) {
                                         "allowed_token_ids",
                                         "bad_words",
                                         "prompt_logprobs",
-                                        "truncate_prompt_tokens"};
+                                        "truncate_prompt_tokens",
+                                        "previous_response_id"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         size_t n = strlen(names[i]);
         if (strncmp(sentence, names[i], n) == 0 && (sentence[n] == ' ' || sentence[n] == ':'))
@@ -76,33 +77,74 @@ json_t *fv_api_error(fv_status st, const char *sentence, const char *param) {
 
 /* ---- choices ---------------------------------------------------------------------------- */
 
-static const char *finish_name(Fovea__Inference__V1__FinishReason f) {
+static const char *finish_name(Fovea__Inference__V1__FinishReason f, bool calls) {
     switch (f) {
     case FOVEA__INFERENCE__V1__FINISH_REASON__FINISH_REASON_LENGTH: return "length";
     case FOVEA__INFERENCE__V1__FINISH_REASON__FINISH_REASON_EOS:
-    case FOVEA__INFERENCE__V1__FINISH_REASON__FINISH_REASON_STOP: return "stop";
+    case FOVEA__INFERENCE__V1__FINISH_REASON__FINISH_REASON_STOP:
+        return calls ? "tool_calls" : "stop";
     default: return NULL;
     }
+}
+
+/* A call's name comes first, and its arguments in a chunk of their own. */
+static json_t *call_delta(const fv_api_choice *c) {
+    const fv_api_call *call = c->calls;
+    const char *arguments = call->arguments;
+    if (c->call_begins)
+        return json_pack("[{s:i, s:s, s:s, s:{s:s, s:s}}]", "index", c->call, "id", call->id,
+                         "type", "function", "function", "name", call->name, "arguments", "");
+    return json_pack("[{s:i, s:{s:o}}]", "index", c->call, "function", "arguments",
+                     fv_json_text(arguments, strlen(arguments)));
+}
+
+static json_t *calls_json(const fv_api_choice *c) {
+    json_t *list = json_array();
+    for (int32_t i = 0; i < c->n_call; i++) {
+        const fv_api_call *call = &c->calls[i];
+        json_array_append_new(list,
+                              json_pack("{s:s, s:s, s:{s:s, s:o}}", "id", call->id, "type",
+                                        "function", "function", "name", call->name, "arguments",
+                                        fv_json_text(call->arguments, strlen(call->arguments))));
+    }
+    return list;
+}
+
+/* Reasoning is under the name that vLLM gives it and under that of most other servers. */
+static void set_thought(json_t *o, const char *thought) {
+    if (!thought) return;
+    json_object_set_new(o, "reasoning_content", fv_json_text(thought, strlen(thought)));
+    json_object_set_new(o, "reasoning", fv_json_text(thought, strlen(thought)));
+}
+
+static json_t *message(const fv_api_choice *c) {
+    const char *text = c->text ? c->text : "";
+    const bool none = c->n_call > 0 && !*text;
+    json_t *m = json_pack("{s:s, s:o}", "role", "assistant", "content",
+                          none ? json_null() : fv_json_text(text, strlen(text)));
+    set_thought(m, c->thought);
+    if (c->n_call > 0) json_object_set_new(m, "tool_calls", calls_json(c));
+    return m;
 }
 
 static json_t *delta(const fv_api_choice *c) {
     json_t *d = json_object();
     if (c->begins) json_object_set_new(d, "role", json_string("assistant"));
     if (c->text) json_object_set_new(d, "content", fv_json_text(c->text, strlen(c->text)));
+    set_thought(d, c->thought);
+    if (c->calls) json_object_set_new(d, "tool_calls", call_delta(c));
     return d;
 }
 
 static json_t *choice_json(fv_api_kind kind, const fv_api_choice *c, bool whole) {
     const char *text = c->text ? c->text : "";
-    json_t *o =
-        json_pack("{s:i, s:s?}", "index", c->index, "finish_reason", finish_name(c->finish));
+    json_t *o = json_pack("{s:i, s:s?}", "index", c->index, "finish_reason",
+                          finish_name(c->finish, c->n_call > 0));
     if (!c->kept) json_object_set(o, "logprobs", c->logprobs ? c->logprobs : json_null());
     if (kind == FV_API_TEXT)
         json_object_set_new(o, "text", fv_json_text(text, strlen(text)));
     else if (whole)
-        json_object_set_new(o, "message",
-                            json_pack("{s:s, s:o}", "role", "assistant", "content",
-                                      fv_json_text(text, strlen(text))));
+        json_object_set_new(o, "message", message(c));
     else
         json_object_set_new(o, "delta", delta(c));
     if (c->fovea) json_object_set(o, "fovea", c->fovea);
@@ -112,9 +154,14 @@ static json_t *choice_json(fv_api_kind kind, const fv_api_choice *c, bool whole)
 }
 
 static json_t *usage_json(const fv_api_usage *u) {
-    return json_pack("{s:I, s:I, s:I}", "prompt_tokens", (json_int_t)u->n_prompt,
-                     "completion_tokens", (json_int_t)u->n_answer, "total_tokens",
-                     (json_int_t)(u->n_prompt + u->n_answer));
+    json_t *o = json_pack("{s:I, s:I, s:I, s:{s:I}}", "prompt_tokens", (json_int_t)u->n_prompt,
+                          "completion_tokens", (json_int_t)u->n_answer, "total_tokens",
+                          (json_int_t)(u->n_prompt + u->n_answer), "prompt_tokens_details",
+                          "cached_tokens", (json_int_t)u->n_cached);
+    if (u->thinks)
+        json_object_set_new(o, "completion_tokens_details",
+                            json_pack("{s:I}", "reasoning_tokens", (json_int_t)u->n_thought));
+    return o;
 }
 
 static json_t *envelope(const fv_api_names *names, const char *object) {

@@ -18,12 +18,28 @@ typedef struct fv_api_names {
 
 typedef struct fv_api_usage {
     uint64_t n_prompt, n_answer; /* tokens */
+    bool thinks;                 /* the model's reasoning is told apart: */
+    uint64_t n_thought;          /* these tokens of the answer */
+    uint64_t n_cached;           /* of n_prompt, those kept from earlier prompts */
 } fv_api_usage;
+
+enum { FV_API_CALL_ID_MAX = 32 };
+
+/* A call of a tool. */
+typedef struct fv_api_call {
+    char id[FV_API_CALL_ID_MAX];
+    char *name, *arguments; /* arguments: JSON as text */
+} fv_api_call;
 
 /* A choice of an answer, or the part of it in a chunk. Borrowed. */
 typedef struct fv_api_choice {
     int32_t index;
     const char *text;            /* NULL: the chunk has none */
+    const char *thought;         /* its reasoning; NULL: none */
+    const fv_api_call *calls;    /* [n_call] all of an answer, or the one of a chunk */
+    int32_t n_call;              /* of an answer, or with `finish`: how many there were */
+    int32_t call;                /* of a chunk with a call: its number, */
+    bool call_begins;            /* whether the chunk has its name; otherwise its arguments */
     bool begins;                 /* a chat's first chunk, which has the role */
     json_t *logprobs;            /* of a chunk; NULL: null */
     const fv_api_logprobs *kept; /* of an unstreamed answer; NULL: null */

@@ -108,6 +108,8 @@ static const fv_api_shape video = {
 static fv_status read_video(fv_api_reader *r, const fv_json_event *e) {
     const fv_api_request *q = r->out;
     if (q->kind == FV_API_TOKENS) return FV_FAIL(FV_EINVAL, "/tokenize does not accept videos");
+    if (q->kind == FV_API_RESPONSE)
+        return FV_FAIL(FV_EINVAL, "responses take no videos: use /v1/chat/completions");
     if (e->type != FV_JSON_OBJECT) return FV_FAIL(FV_EINVAL, "it must be an object with a url");
     if (q->n_video == FV_API_VIDEOS_MAX)
         return FV_FAIL(FV_EINVAL, "more than %d videos", FV_API_VIDEOS_MAX);
@@ -138,9 +140,10 @@ static const struct {
 static const struct {
     const char *name;
     fv_api_part_type value;
-} types[] = {{"text", FV_API_PART_TEXT},        {"image_url", FV_API_PART_IMAGE},
-             {"video_url", FV_API_PART_VIDEO},  {"input_text", FV_API_PART_TEXT},
-             {"output_text", FV_API_PART_TEXT}, {"input_image", FV_API_PART_IMAGE}};
+} types[] = {{"text", FV_API_PART_TEXT},          {"image_url", FV_API_PART_IMAGE},
+             {"video_url", FV_API_PART_VIDEO},    {"input_text", FV_API_PART_TEXT},
+             {"output_text", FV_API_PART_TEXT},   {"input_image", FV_API_PART_IMAGE},
+             {"reasoning_text", FV_API_PART_TEXT}};
 
 static fv_api_part_type find_value(const char *key) {
     fv_api_part_type t = FV_API_PART_VIDEO;
@@ -213,13 +216,13 @@ static const fv_api_shape parts = {.member = add_part};
 /* ---- turns ------------------------------------------------------------------------------- */
 
 /* Which roles there are is for the checkpoint's template to say. */
-static fv_status read_role(fv_api_reader *r, const fv_json_event *e) {
+fv_status fv_api_turn_role(fv_api_reader *r, const fv_json_event *e) {
     if (e->type == FV_JSON_STRING && (e->n == 0 || e->n > FV_API_ROLE_MAX))
         return FV_FAIL(FV_EINVAL, "a role has 1..%d bytes", FV_API_ROLE_MAX);
     return fv_api_text(r, e, &r->turn->role);
 }
 
-static fv_status read_content(fv_api_reader *r, const fv_json_event *e) {
+fv_status fv_api_turn_content(fv_api_reader *r, const fv_json_event *e) {
     r->has_text = e->type == FV_JSON_STRING;
     if (r->has_text) return fv_api_text(r, e, &r->turn->text);
     if (e->type == FV_JSON_ARRAY) return fv_api_enter(r, &parts);
@@ -228,9 +231,9 @@ static fv_status read_content(fv_api_reader *r, const fv_json_event *e) {
 
 /* Fields beside role and content go to the template as they are. */
 static fv_status read_turn_field(fv_api_reader *r, const char *key, const fv_json_event *e) {
-    if (strcmp(key, "role") == 0) return read_role(r, e);
+    if (strcmp(key, "role") == 0) return fv_api_turn_role(r, e);
     if (e->type == FV_JSON_NULL) return FV_OK;
-    if (strcmp(key, "content") == 0) return read_content(r, e);
+    if (strcmp(key, "content") == 0) return fv_api_turn_content(r, e);
     return strlen(key) < FV_API_KEY_MAX ? fv_api_capture_member(r, key, e) : fv_api_skip(r, e);
 }
 
@@ -243,10 +246,8 @@ static fv_status end_turn(fv_api_reader *r) {
 
 static const fv_api_shape turn = {.member = read_turn_field, .end = end_turn};
 
-static fv_status add_turn(fv_api_reader *r, const char *key, const fv_json_event *e) {
+fv_status fv_api_new_turn(fv_api_reader *r) {
     chat_message *chat = r->out->message.prompt->chat;
-    (void)key;
-    if (e->type != FV_JSON_OBJECT) return FV_FAIL(FV_EINVAL, "a message must be an object");
     if (chat->n_turns == FV_API_TURNS_MAX) {
         fv_api_unnumber(r);
         return FV_FAIL(FV_EINVAL, "more than %d messages", FV_API_TURNS_MAX);
@@ -256,6 +257,13 @@ static fv_status add_turn(fv_api_reader *r, const char *key, const fv_json_event
     fovea__inference__v1__turn__init(r->turn);
     chat->turns[chat->n_turns++] = r->turn;
     r->has_text = false;
+    return FV_OK;
+}
+
+static fv_status add_turn(fv_api_reader *r, const char *key, const fv_json_event *e) {
+    (void)key;
+    if (e->type != FV_JSON_OBJECT) return FV_FAIL(FV_EINVAL, "a message must be an object");
+    FV_TRY(fv_api_new_turn(r));
     return fv_api_enter(r, &turn);
 }
 
@@ -269,14 +277,19 @@ static fv_status end_turns(fv_api_reader *r) {
 
 static const fv_api_shape turns = {.member = add_turn, .end = end_turns};
 
-fv_status fv_api_messages(fv_api_reader *r, const fv_json_event *e) {
+fv_status fv_api_new_chat(fv_api_reader *r) {
     Fovea__Inference__V1__Prompt *prompt;
-    if (e->type != FV_JSON_ARRAY) return refuse_messages();
     FV_TRY(FV_ARENA_NEW(r->arena, 1, prompt));
     fovea__inference__v1__prompt__init(prompt);
     prompt->form_case = FOVEA__INFERENCE__V1__PROMPT__FORM_CHAT;
     FV_TRY(FV_ARENA_NEW(r->arena, 1, prompt->chat));
     fovea__inference__v1__chat__init(prompt->chat);
     r->out->message.prompt = prompt;
+    return FV_OK;
+}
+
+fv_status fv_api_messages(fv_api_reader *r, const fv_json_event *e) {
+    if (e->type != FV_JSON_ARRAY) return refuse_messages();
+    FV_TRY(fv_api_new_chat(r));
     return fv_api_enter(r, &turns);
 }

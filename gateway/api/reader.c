@@ -263,6 +263,7 @@ void fv_api_reader_close(fv_api_reader *r) {
     if (!r) return;
     fv_json_fini(&r->json);
     fv_data_url_drop(&r->url.data);
+    fv_api_item_fini(&r->item);
     free(r->capture.s);
     free(r->text);
     free(r);

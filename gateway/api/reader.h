@@ -56,12 +56,26 @@ typedef struct fv_api_capture {
     char **to; /* receives the whole value; NULL: a member of an object that goes on */
 } fv_api_capture;
 
+/* An item of a response's input while it is read, and what goes on from item to item. */
+typedef struct fv_api_item {
+    int32_t type;
+    char *call_id, *name, *arguments; /* NULL: not given */
+    char *thought;                    /* reasoning before the assistant's next turn; NULL: none */
+    Fovea__Inference__V1__Turn *open; /* an assistant's turn, which calls may join; NULL: none */
+    struct json_t *members;           /* its other members; owned */
+} fv_api_item;
+
 /* Fields that say how the chat is rendered, until the body ends. */
 typedef struct fv_api_chat_fields {
     bool opens, opens_given, continues, continues_given;
-    char *variables, *effort; /* JSON; NULL: not given */
+    char *variables, *effort, *tools; /* JSON; NULL: not given */
     char *chat_template;
 } fv_api_chat_fields;
+
+/* Fields that say what form the answer has, as JSON; NULL: not given. */
+typedef struct fv_api_form_fields {
+    char *format, *outputs, *json, *regex, *choice, *grammar;
+} fv_api_form_fields;
 
 struct fv_api_reader {
     fv_json json;
@@ -75,6 +89,7 @@ struct fv_api_reader {
     int32_t n_skipped; /* open objects and arrays of the value being skipped */
     fv_api_capture capture;
     fv_api_chat_fields chat;
+    fv_api_form_fields form;
     bool in_string;
     char key[FV_API_KEY_MAX + 1];
     size_t n_key;
@@ -92,6 +107,7 @@ struct fv_api_reader {
     uint32_t part_values;       /* a bit for each type whose value was given */
     size_t n_part;              /* of all turns */
     bool has_text;              /* of the turn: its content is a text */
+    fv_api_item item;
     fv_api_url_reading url;
 };
 
@@ -130,8 +146,24 @@ fv_status fv_api_bool(const fv_json_event *e, bool *out);
 fv_status fv_api_unsupported(fv_api_reader *r, const char *key, const fv_json_event *e);
 fv_status fv_api_nothing(fv_api_reader *r, const fv_json_event *e);
 
-/* messages.c: reads the field "messages". */
+/* messages.c: reads the field "messages". _new_chat begins the chat, _new_turn adds a turn, r->turn;
+ * _turn_role and _turn_content read these fields of it. */
 fv_status fv_api_messages(fv_api_reader *r, const fv_json_event *e);
+fv_status fv_api_new_chat(fv_api_reader *r);
+fv_status fv_api_new_turn(fv_api_reader *r);
+fv_status fv_api_turn_role(fv_api_reader *r, const fv_json_event *e);
+fv_status fv_api_turn_content(fv_api_reader *r, const fv_json_event *e);
+
+/* input.c: reads the field "input". */
+fv_status fv_api_input(fv_api_reader *r, const fv_json_event *e);
+void fv_api_item_fini(fv_api_item *item);
+
+/* responses.c: reads a field that only responses have; *is: it is one. _end checks them. _name: the
+ * name of field i, of those that have an effect; NULL: there are no more. */
+fv_status fv_api_response_field(fv_api_reader *r, const char *key, const fv_json_event *e,
+                                bool *is);
+fv_status fv_api_response_end(fv_api_reader *r);
+const char *fv_api_response_field_name(int32_t i);
 
 /* template.c: read the fields of these names. _template_end completes the chat of the message. */
 fv_status fv_api_add_generation_prompt(fv_api_reader *r, const fv_json_event *e);
@@ -142,6 +174,11 @@ fv_status fv_api_reasoning_effort(fv_api_reader *r, const fv_json_event *e);
 fv_status fv_api_chat_template(fv_api_reader *r, const fv_json_event *e);
 fv_status fv_api_processor(fv_api_reader *r, const fv_json_event *e); /* mm_processor_kwargs */
 fv_status fv_api_template_end(fv_api_reader *r);
+
+/* tools.c: read the fields of these names. _tools_end checks them, once all are read. */
+fv_status fv_api_tools(fv_api_reader *r, const fv_json_event *e);
+fv_status fv_api_tool_choice_field(fv_api_reader *r, const fv_json_event *e);
+fv_status fv_api_tools_end(fv_api_reader *r);
 
 /* capture.c, called in `member`. _value: writes the value as JSON to *out, in the arena, once it is
  * complete. _member: adds a member to the object that _end gives; *out stays untouched where it has
@@ -169,6 +206,18 @@ fv_status fv_api_prompt_logprobs(fv_api_reader *r, const fv_json_event *e);
 fv_status fv_api_skip_special(fv_api_reader *r, const fv_json_event *e);
 /* Asks for at least n alternatives for each token of the prompt. */
 void fv_api_want_prompt_logprobs(fv_api_request *q, uint32_t n);
+
+/* form.c: read the fields of these names. _form_end writes the message's constraint. */
+fv_status fv_api_response_format(fv_api_reader *r, const fv_json_event *e);
+fv_status fv_api_structured_outputs(fv_api_reader *r, const fv_json_event *e);
+fv_status fv_api_guided_json(fv_api_reader *r, const fv_json_event *e);
+fv_status fv_api_guided_regex(fv_api_reader *r, const fv_json_event *e);
+fv_status fv_api_guided_choice(fv_api_reader *r, const fv_json_event *e);
+fv_status fv_api_guided_grammar(fv_api_reader *r, const fv_json_event *e);
+fv_status fv_api_form_end(fv_api_reader *r);
+
+/* The rules of the message, made when they are first needed (rules.c). */
+fv_status fv_api_rules_of(fv_api_reader *r, Fovea__Inference__V1__TokenRules **out);
 
 /* request.c: the body's object. */
 extern const fv_api_shape fv_api_body;

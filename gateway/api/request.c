@@ -12,7 +12,14 @@ typedef Fovea__Inference__V1__GenerateRequest request_message;
 typedef Fovea__Inference__V1__Sampling sampling_message;
 typedef Fovea__Inference__V1__Prompt prompt_message;
 
-enum { STOPS_MAX = 16, LOGPROBS_MAX = 20, BIASES_MAX = 300, MODEL_MAX = 256, HANDLE_MAX = 256 };
+enum {
+    STOPS_MAX = 16,
+    LOGPROBS_MAX = 20,
+    BIASES_MAX = 300,
+    MODEL_MAX = 256,
+    HANDLE_MAX = 256,
+    SALT_MAX = 256
+};
 
 /* ---- fields ----------------------------------------------------------------------------- */
 
@@ -218,12 +225,27 @@ static fv_status read_conversation(fv_api_reader *r, const fv_json_event *e) {
     return FV_OK;
 }
 
+static fv_status read_salt(fv_api_reader *r, const fv_json_event *e) {
+    if (e->type != FV_JSON_STRING || e->n == 0 || e->n > SALT_MAX)
+        return FV_FAIL(FV_EINVAL, "it must be a string of 1 to %d bytes", SALT_MAX);
+    return fv_api_text(r, e, &r->out->message.cache_salt);
+}
+
+static fv_status read_cache(fv_api_reader *r, const fv_json_event *e) {
+    bool text = e->type == FV_JSON_STRING;
+    bool on = text && strcmp(e->text, "on") == 0, off = text && strcmp(e->text, "off") == 0;
+    if (!on && !off) return FV_FAIL(FV_EINVAL, "it must be \"on\" or \"off\"");
+    r->out->message.cache_off = off;
+    return FV_OK;
+}
+
 /* ---- the table --------------------------------------------------------------------------- */
 
 enum {
-    ANY = FV_API_CHAT | FV_API_TEXT,
+    ANSWERS = FV_API_CHAT | FV_API_TEXT,
+    ANY = ANSWERS | FV_API_RESPONSE,
     ALL = ANY | FV_API_TOKENS,
-    CHATS = FV_API_CHAT | FV_API_TOKENS,
+    CHATS = FV_API_CHAT | FV_API_TOKENS | FV_API_RESPONSE,
 };
 
 typedef struct field {
@@ -256,7 +278,7 @@ static const field fields[] = {
     {READ("top_k", ANY, read_top_k)},
     {READ("logit_bias", ANY, read_bias)},
     {READ("seed", ANY, read_seed)},
-    {READ("max_tokens", ANY, fv_api_max_tokens)},
+    {READ("max_tokens", ANSWERS, fv_api_max_tokens)},
     {READ("max_completion_tokens", FV_API_CHAT, fv_api_max_tokens)},
     {READ("min_tokens", ANY, fv_api_min_tokens)},
     {READ("stop_token_ids", ANY, fv_api_stop_ids)},
@@ -264,31 +286,42 @@ static const field fields[] = {
     {READ("bad_words", ANY, fv_api_bad_words)},
     {READ("skip_special_tokens", ANY, fv_api_skip_special)},
     {FLAG("include_stop_str_in_output", ANY, message.include_stop)},
-    {READ("truncate_prompt_tokens", ANY, fv_api_truncate)},
-    {READ("prompt_logprobs", ANY, fv_api_prompt_logprobs)},
-    {FLAG("return_token_ids", ANY, ids)},
-    {FLAG("return_tokens_as_token_ids", ANY, as_ids)},
+    {READ("truncate_prompt_tokens", ANSWERS, fv_api_truncate)},
+    {READ("prompt_logprobs", ANSWERS, fv_api_prompt_logprobs)},
+    {FLAG("return_token_ids", ANSWERS, ids)},
+    {FLAG("return_tokens_as_token_ids", ANSWERS, as_ids)},
     {FLAG("echo", FV_API_TEXT, echo)},
     {READ("stop", ANY, read_stop)},
-    {INTEGER("n", ANY, n, 1, FV_API_CHOICES_MAX)},
-    {READ("logprobs", ANY, read_logprobs)},
+    {INTEGER("n", ANSWERS, n, 1, FV_API_CHOICES_MAX)},
+    {READ("logprobs", ANSWERS, read_logprobs)},
     {INTEGER("top_logprobs", FV_API_CHAT, message.n_logprobs, 0, LOGPROBS_MAX)},
     {FLAG("stream", ANY, stream)},
     {READ("stream_options", ANY, read_stream_options)},
     {FLAG("ignore_eos", ANY, message.ignore_eos)},
-    {FLAG("fovea_report", ANY, report)},
-    {FLAG("kept_tokens", ANY, message.kept_tokens)},
-    {INTEGER("keep_ms", ANY, message.keep_ms, 0, UINT32_MAX)},
-    {READ("conversation", ANY, read_conversation)},
+    {FLAG("fovea_report", ANSWERS, report)},
+    {FLAG("kept_tokens", ANSWERS, message.kept_tokens)},
+    {INTEGER("keep_ms", ANSWERS, message.keep_ms, 0, UINT32_MAX)},
+    {READ("conversation", ANSWERS, read_conversation)},
+    {READ("cache_salt", ANSWERS, read_salt)},
+    {READ("cache", ANSWERS, read_cache)},
     {FLAG("return_token_strs", FV_API_TOKENS, texts)},
     {READ("add_special_tokens", ALL, fv_api_add_special_tokens)},
-    {READ("add_generation_prompt", CHATS, fv_api_add_generation_prompt)},
-    {READ("continue_final_message", CHATS, fv_api_continue_final_message)},
+    {READ("add_generation_prompt", FV_API_CHAT | FV_API_TOKENS, fv_api_add_generation_prompt)},
+    {READ("continue_final_message", FV_API_CHAT | FV_API_TOKENS, fv_api_continue_final_message)},
     {READ("chat_template", CHATS, fv_api_chat_template)},
     {READ("chat_template_kwargs", CHATS, fv_api_template_variables)},
     {READ("reasoning_effort", CHATS, fv_api_reasoning_effort)},
     {READ("mm_processor_kwargs", CHATS, fv_api_processor)},
-    {INTEGER("best_of", ANY, best_of, 0, INT32_MAX)},
+    {READ("response_format", ANSWERS, fv_api_response_format)},
+    {READ("structured_outputs", ANSWERS, fv_api_structured_outputs)},
+    {READ("guided_json", ANSWERS, fv_api_guided_json)},
+    {READ("guided_regex", ANSWERS, fv_api_guided_regex)},
+    {READ("guided_choice", ANSWERS, fv_api_guided_choice)},
+    {READ("guided_grammar", ANSWERS, fv_api_guided_grammar)},
+    {READ("tools", CHATS, fv_api_tools)},
+    {READ("tool_choice", CHATS, fv_api_tool_choice_field)},
+    {FLAG("parallel_tool_calls", FV_API_CHAT | FV_API_RESPONSE, parallel_calls)},
+    {INTEGER("best_of", ANSWERS, best_of, 0, INT32_MAX)},
     {READ("user", ALL, fv_api_skip)},
 };
 enum { N_FIELD = sizeof fields / sizeof *fields };
@@ -323,6 +356,9 @@ static fv_status read_value(fv_api_reader *r, const field *f, const fv_json_even
 static fv_status read_field(fv_api_reader *r, const char *key, const fv_json_event *e) {
     const field *f = fields;
     if (e->type == FV_JSON_NULL) return FV_OK;
+    bool is = false;
+    if (r->out->kind == FV_API_RESPONSE) FV_TRY(fv_api_response_field(r, key, e, &is));
+    if (is) return FV_OK;
     while (f < fields + N_FIELD && !(f->kinds & r->out->kind && strcmp(f->name, key) == 0)) f++;
     if (f == fields + N_FIELD) return fv_api_unsupported(r, key, e);
     r->given |= UINT64_C(1) << (f - fields);
@@ -336,7 +372,9 @@ bool fv_api_field(int32_t i, fv_api_field_info *out) {
                                               [NUMBER] = FV_API_NUMBER,
                                               [INTEGER] = FV_API_INTEGER,
                                               [FLAG] = FV_API_FLAG};
-    if (i >= N_FIELD) return false;
+    const char *response = i >= N_FIELD ? fv_api_response_field_name(i - N_FIELD) : NULL;
+    if (response) *out = (fv_api_field_info){.name = response, .kinds = FV_API_RESPONSE};
+    if (i >= N_FIELD) return response != NULL;
     const field *f = &fields[i];
     *out = (fv_api_field_info){f->name, f->kinds, types[f->type], f->min, f->max};
     return true;
@@ -402,7 +440,9 @@ static fv_status check_prompt_fields(fv_api_reader *r) {
 
 static fv_status check_fields(fv_api_reader *r) {
     fv_api_request *q = r->out;
-    const char *prompt = q->kind == FV_API_TEXT ? "prompt" : "messages";
+    const char *prompt = q->kind == FV_API_TEXT       ? "prompt"
+                         : q->kind == FV_API_RESPONSE ? "input"
+                                                      : "messages";
     if (q->kind == FV_API_IDS)
         return require(r, q->message.prompt, "tokens", "it must be a list of ids");
     FV_TRY(require(r, q->message.prompt, prompt, "this field is required"));
@@ -431,12 +471,16 @@ fv_status fv_api_body_begin(fv_api_reader *r) {
     FV_TRY(FV_ARENA_NEW(r->arena, 1, m->sampling));
     fovea__inference__v1__sampling__init(m->sampling);
     m->sampling->temperature = 1; /* OpenAI's default */
+    r->out->parallel_calls = r->out->response.store = true;
     return r->opt.policy ? set_policy(r, r->opt.policy, "the header x-fovea-policy") : FV_OK;
 }
 
 fv_status fv_api_body_end(fv_api_reader *r) {
     FV_TRY(check_fields(r));
+    if (r->out->kind == FV_API_RESPONSE) FV_TRY(fv_api_response_end(r));
+    FV_TRY(fv_api_tools_end(r));
     FV_TRY(fv_api_template_end(r));
+    FV_TRY(fv_api_form_end(r));
     return finish_policy(r);
 }
 

@@ -1,8 +1,8 @@
 #ifndef FOVEA_GATEWAY_API_REQUEST_H
 #define FOVEA_GATEWAY_API_REQUEST_H
 
-/* REQUEST: the JSON of a chat or text completion, as OpenAI defines it and vLLM extends it -> a
- * GenerateRequest. Unsupported fields that would change the answer are refused by name, others that
+/* REQUEST: the JSON of a chat or text completion or a response, as OpenAI defines it and vLLM extends
+ * it -> a GenerateRequest. Unsupported fields that would change the answer are refused by name, others that
  * are unknown are ignored and listed; the router checks ranges. docs/HTTP.md lists the fields.
  *
  * A body is parsed as it arrives and is never in memory as a whole: images and videos are decoded
@@ -19,19 +19,30 @@ enum {
     FV_API_URL_MAX = 4096,   /* bytes of an http(s) URL */
     FV_API_IMAGES_MAX = 256, /* the router checks the model's limit */
     FV_API_VIDEOS_MAX = 4,
-    FV_API_TURNS_MAX = 4096,  /* messages */
-    FV_API_ROLE_MAX = 64,     /* bytes of a role */
-    FV_API_PARTS_MAX = 4096,  /* parts of all messages */
-    FV_API_IDS_MAX = 1 << 20, /* ids of all prompts: more than the context of any model */
-    FV_API_IGNORED_MAX = 16,  /* names of ignored fields that are kept */
+    FV_API_TURNS_MAX = 4096,      /* messages */
+    FV_API_ROLE_MAX = 64,         /* bytes of a role */
+    FV_API_PARTS_MAX = 4096,      /* parts of all messages */
+    FV_API_IDS_MAX = 1 << 20,     /* ids of all prompts: more than the context of any model */
+    FV_API_IGNORED_MAX = 16,      /* names of ignored fields that are kept */
+    FV_API_RESPONSE_ID_MAX = 128, /* bytes */
+    FV_API_TOOLS_MAX = 128,
+    FV_API_TOOLS_BYTES = 256 << 10, /* of the field "tools" */
 };
 
 typedef enum fv_api_kind {
-    FV_API_CHAT = 1,   /* /v1/chat/completions */
-    FV_API_TEXT = 2,   /* /v1/completions */
-    FV_API_TOKENS = 4, /* /tokenize */
-    FV_API_IDS = 8,    /* /detokenize: the ids are read into the prompt */
+    FV_API_CHAT = 1,      /* /v1/chat/completions */
+    FV_API_TEXT = 2,      /* /v1/completions */
+    FV_API_TOKENS = 4,    /* /tokenize */
+    FV_API_IDS = 8,       /* /detokenize: the ids are read into the prompt */
+    FV_API_RESPONSE = 16, /* /v1/responses */
 } fv_api_kind;
+
+typedef enum fv_api_tool_choice {
+    FV_API_TOOL_AUTO,     /* the model decides */
+    FV_API_TOOL_NONE,     /* no tools are told to the model, and none is called */
+    FV_API_TOOL_REQUIRED, /* at least one call */
+    FV_API_TOOL_NAMED     /* a call of one function */
+} fv_api_tool_choice;
 
 /* An http(s) URL, whose bytes go into the message. */
 typedef struct fv_api_url {
@@ -69,6 +80,15 @@ typedef struct fv_api_bytes {
     uint8_t *data; /* owned */
 } fv_api_bytes;
 
+/* What only a response has. */
+typedef struct fv_api_response_fields {
+    char *instructions, *previous; /* NULL: none */
+    char *metadata;                /* JSON; NULL: none */
+    char *effort;                  /* reasoning_effort; NULL: none */
+    char *tools;                   /* as they were given; NULL: none */
+    bool store;
+} fv_api_response_fields;
+
 /* The arena owns all memory except `bytes`. */
 typedef struct fv_api_request {
     fv_api_kind kind;
@@ -89,6 +109,12 @@ typedef struct fv_api_request {
     int32_t best_of;           /* 0: not given */
     bool seeded;               /* message.sampling->seed was given */
     protobuf_c_boolean texts;  /* /tokenize: with the tokens' texts */
+    char *tools;               /* those that may be called, a checked list as text; NULL: none */
+    fv_api_tool_choice tool_choice;
+    char *tool_name;                   /* of FV_API_TOOL_NAMED */
+    protobuf_c_boolean parallel_calls; /* more than one call in an answer */
+    bool special_given;                /* skip_special_tokens was given */
+    fv_api_response_fields response;
     fv_api_url urls[FV_API_URLS_MAX];
     int32_t n_url;
     fv_api_video videos[FV_API_VIDEOS_MAX];

@@ -14,7 +14,7 @@ enum {
     LOGPROBS_MAX = 20,
 };
 
-static fv_status rules_of(fv_api_reader *r, rules_message **out) {
+fv_status fv_api_rules_of(fv_api_reader *r, rules_message **out) {
     rules_message **rules = &r->out->message.rules;
     if (!*rules) {
         FV_TRY(FV_ARENA_NEW(r->arena, 1, *rules));
@@ -74,7 +74,7 @@ static fv_status end_allowed(fv_api_reader *r) {
 static fv_status read_list(fv_api_reader *r, const fv_json_event *e, const fv_api_shape *shape) {
     rules_message *m;
     if (e->type != FV_JSON_ARRAY) return FV_FAIL(FV_EINVAL, "it must be a list");
-    FV_TRY(rules_of(r, &m));
+    FV_TRY(fv_api_rules_of(r, &m));
     return fv_api_enter(r, shape);
 }
 
@@ -99,7 +99,7 @@ fv_status fv_api_min_tokens(fv_api_reader *r, const fv_json_event *e) {
     rules_message *m;
     int64_t n;
     FV_TRY(fv_api_integer(e, 0, INT32_MAX, &n));
-    FV_TRY(rules_of(r, &m));
+    FV_TRY(fv_api_rules_of(r, &m));
     m->min_tokens = (uint32_t)n;
     return FV_OK;
 }
@@ -152,6 +152,7 @@ fv_status fv_api_skip_special(fv_api_reader *r, const fv_json_event *e) {
     bool skip;
     FV_TRY(fv_api_bool(e, &skip));
     r->out->message.special_tokens = !skip;
+    r->out->special_given = true;
     return FV_OK;
 }
 

@@ -36,6 +36,19 @@ static const struct compound {
      "{\"type\": \"object\", \"properties\": {\"include_usage\": {\"type\": \"boolean\"}, "
      "\"continuous_usage_stats\": {\"type\": \"boolean\"}}}"},
     {"conversation", 0, "{\"type\": \"string\"}"},
+    {"cache_salt", 0, "{\"type\": \"string\", \"minLength\": 1, \"maxLength\": 256}"},
+    {"cache", 0, "{\"enum\": [\"on\", \"off\"]}"},
+    {"input", 0,
+     "{\"anyOf\": [" TEXT ", {\"type\": \"array\", \"items\": {\"type\": \"object\"}}]}"},
+    {"instructions", 0, TEXT},
+    {"max_output_tokens", 0, "{\"type\": \"integer\", \"minimum\": 1, \"maximum\": 2147483647}"},
+    {"previous_response_id", 0, "{\"type\": \"string\"}"},
+    {"store", 0, "{\"type\": \"boolean\"}"},
+    {"metadata", 0,
+     "{\"type\": \"object\", \"maxProperties\": 16, \"additionalProperties\": {\"type\": "
+     "\"string\", "
+     "\"maxLength\": 128}}"},
+    {"truncation", 0, "{\"enum\": [\"auto\", \"disabled\"]}"},
     {"add_special_tokens", 0, "{\"type\": \"boolean\"}"},
 };
 
@@ -59,7 +72,9 @@ static const struct named {
     {"Usage",
      "{\"type\": \"object\", \"required\": [\"prompt_tokens\", \"completion_tokens\", "
      "\"total_tokens\"], \"properties\": {\"prompt_tokens\": {\"type\": \"integer\"}, "
-     "\"completion_tokens\": {\"type\": \"integer\"}, \"total_tokens\": {\"type\": \"integer\"}}}"},
+     "\"completion_tokens\": {\"type\": \"integer\"}, \"total_tokens\": {\"type\": \"integer\"}, "
+     "\"prompt_tokens_details\": {\"type\": \"object\", \"properties\": {\"cached_tokens\": "
+     "{\"type\": \"integer\"}}}}}"},
     {"Choice", "{\"type\": \"object\", \"required\": [\"index\", \"finish_reason\", \"logprobs\"], "
                "\"properties\": {\"index\": {\"type\": \"integer\"}, \"finish_reason\": {\"type\": "
                "[\"string\", \"null\"]}, \"text\": {\"type\": \"string\"}, \"message\": {\"type\": "
@@ -75,6 +90,13 @@ static const struct named {
      "{\"type\": \"object\", \"required\": [\"count\", \"tokens\"], \"properties\": {\"count\": "
      "{\"type\": \"integer\"}, \"tokens\": " IDS ", \"token_strs\": {\"type\": [\"array\", "
      "\"null\"]}}}"},
+    {"Response", "{\"type\": \"object\", \"required\": [\"id\", \"object\", \"created_at\", "
+                 "\"status\", \"model\", "
+                 "\"output\"], \"properties\": {\"id\": {\"type\": \"string\"}, \"object\": "
+                 "{\"type\": \"string\"}, "
+                 "\"created_at\": {\"type\": \"integer\"}, \"status\": {\"type\": \"string\"}, "
+                 "\"model\": {\"type\": "
+                 "\"string\"}, \"output\": {\"type\": \"array\"}}}"},
     {"Text",
      "{\"type\": \"object\", \"required\": [\"prompt\"], \"properties\": {\"prompt\": {\"type\": "
      "\"string\"}}}"},
@@ -110,10 +132,11 @@ static json_t *or_null(json_t *schema) {
 
 json_t *fv_api_schema(fv_api_kind kind) {
     json_t *properties = json_object(), *required = json_array();
-    const char *needed = kind == FV_API_CHAT   ? "messages"
-                         : kind == FV_API_TEXT ? "prompt"
-                         : kind == FV_API_IDS  ? "tokens"
-                                               : "";
+    const char *needed = kind == FV_API_CHAT       ? "messages"
+                         : kind == FV_API_TEXT     ? "prompt"
+                         : kind == FV_API_IDS      ? "tokens"
+                         : kind == FV_API_RESPONSE ? "input"
+                                                   : "";
     fv_api_field_info f;
     for (int32_t i = 0; fv_api_field(i, &f); i++) {
         if (!(f.kinds & kind)) continue;
@@ -136,5 +159,8 @@ json_t *fv_api_schemas(void) {
 }
 
 const char *fv_api_answer_schema(fv_api_kind kind) {
-    return kind == FV_API_TOKENS ? "Tokens" : kind == FV_API_IDS ? "Text" : "Completion";
+    return kind == FV_API_TOKENS     ? "Tokens"
+           : kind == FV_API_IDS      ? "Text"
+           : kind == FV_API_RESPONSE ? "Response"
+                                     : "Completion";
 }

@@ -33,6 +33,7 @@ fv_status fv_api_template_variables(fv_api_reader *r, const fv_json_event *e) {
 fv_status fv_api_reasoning_effort(fv_api_reader *r, const fv_json_event *e) {
     if (e->type != FV_JSON_STRING || e->n > EFFORT_MAX)
         return FV_FAIL(FV_EINVAL, "it must be a string of at most %d bytes", EFFORT_MAX);
+    FV_TRY(fv_api_text(r, e, &r->out->response.effort));
     return fv_api_capture_value(r, e, &r->chat.effort);
 }
 
@@ -91,21 +92,33 @@ fv_status fv_api_processor(fv_api_reader *r, const fv_json_event *e) {
 
 /* ---- the end of the body ----------------------------------------------------------------- */
 
-/* Joins reasoning_effort and chat_template_kwargs to one object; the latter's members come last, so
- * that they count. */
+/* Joins reasoning_effort, tools and chat_template_kwargs to one object; the latter's members come last,
+ * so that they count. */
 static fv_status join_variables(fv_api_reader *r, char **out) {
-    static const char name[] = "{\"reasoning_effort\":";
-    const char *effort = r->chat.effort, *variables = r->chat.variables;
+    const struct {
+        const char *name, *json;
+    } members[] = {{"reasoning_effort", r->chat.effort}, {"tools", r->chat.tools}};
+    const char *variables = r->chat.variables;
     const bool more = variables && strcmp(variables, "{}") != 0;
-    if (!effort) {
-        if (more) *out = r->chat.variables;
-        return FV_OK;
+    size_t bytes = more ? strlen(variables) + 2 : 2;
+    bool any = more;
+    for (size_t i = 0; i < 2; i++) {
+        if (!members[i].json) continue;
+        bytes += strlen(members[i].name) + strlen(members[i].json) + 4;
+        any = true;
     }
-    FV_TRY(FV_ARENA_NEW(r->arena, sizeof name + strlen(effort) + (more ? strlen(variables) : 0) + 2,
-                        *out));
-    char *at = stpcpy(stpcpy(*out, name), effort);
-    if (more) at = stpcpy(stpcpy(at, ","), variables + 1);
-    if (!more) strcpy(at, "}");
+    if (!any) return FV_OK;
+    FV_TRY(FV_ARENA_NEW(r->arena, bytes, *out));
+    char *at = *out;
+    *at++ = '{';
+    for (size_t i = 0; i < 2; i++) {
+        if (!members[i].json) continue;
+        if (at > *out + 1) *at++ = ',';
+        *at++ = '"';
+        at = stpcpy(stpcpy(stpcpy(at, members[i].name), "\":"), members[i].json);
+    }
+    if (more && at > *out + 1) *at++ = ',';
+    strcpy(at, more ? variables + 1 : "}");
     return FV_OK;
 }
 

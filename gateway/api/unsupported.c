@@ -6,9 +6,9 @@
 #include "gateway/api/reader.h"
 
 static const char no_structure[] =
-    "structured output is not supported: answers are plain text; describe the format in the prompt";
-static const char no_tools[] =
-    "tool calls are not supported: it must be \"none\" or \"auto\", with which tools are ignored";
+    "this field is not supported: use response_format or structured_outputs";
+static const char no_tools[] = "tool calls are not supported in this way: it must be \"none\" or "
+                               "\"auto\"; use tools and tool_choice in a chat";
 
 static bool is_text(const fv_json_event *e, const char *text) {
     return e->type == FV_JSON_STRING && strcmp(e->text, text) == 0;
@@ -30,24 +30,7 @@ fv_status fv_api_nothing(fv_api_reader *r, const fv_json_event *e) {
     return e->type == FV_JSON_FALSE || is_text(e, "") || is_text(e, "none") ? FV_OK : refuse();
 }
 
-/* ---- response_format --------------------------------------------------------------------- */
-
-static fv_status read_format_field(fv_api_reader *r, const char *key, const fv_json_event *e) {
-    if (strcmp(key, "type") == 0) r->truth = is_text(e, "text");
-    return fv_api_skip(r, e);
-}
-
-static fv_status end_format(fv_api_reader *r) {
-    return r->truth ? FV_OK
-                    : FV_FAIL(FV_EINVAL, "%s; only {\"type\": \"text\"} is accepted", no_structure);
-}
-
-static const fv_api_shape format = {.member = read_format_field, .end = end_format};
-
-static fv_status read_format(fv_api_reader *r, const fv_json_event *e) {
-    r->truth = false;
-    return e->type == FV_JSON_OBJECT ? fv_api_enter(r, &format) : end_format(r);
-}
+/* ---- forms by names that nothing else uses ------------------------------------------------- */
 
 static fv_status refuse_structure(fv_api_reader *r, const fv_json_event *e) {
     (void)r, (void)e;
@@ -101,9 +84,6 @@ static const struct unsupported {
     const char *name;
     fv_status (*read)(fv_api_reader *r, const fv_json_event *e);
 } table[] = {
-    {"response_format", read_format},      {"structured_outputs", refuse_structure},
-    {"guided_json", refuse_structure},     {"guided_regex", refuse_structure},
-    {"guided_choice", refuse_structure},   {"guided_grammar", refuse_structure},
     {"structural_tag", refuse_structure},  {"json_schema", refuse_structure},
     {"regex", refuse_structure},           {"ebnf", refuse_structure},
     {"grammar", refuse_structure},         {"tool_choice", read_tool_choice},
@@ -114,7 +94,7 @@ static const struct unsupported {
 };
 
 fv_status fv_api_unsupported(fv_api_reader *r, const char *key, const fv_json_event *e) {
-    const bool answers = r->out->kind == FV_API_CHAT || r->out->kind == FV_API_TEXT;
+    const bool answers = r->out->kind & (FV_API_CHAT | FV_API_TEXT | FV_API_RESPONSE);
     for (size_t i = 0; answers && i < sizeof table / sizeof *table; i++)
         if (strcmp(table[i].name, key) == 0) return table[i].read(r, e);
     return fv_api_ignore(r, e);

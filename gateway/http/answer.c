@@ -80,7 +80,7 @@ static void put_head(fv_http_request *r, unsigned status, const char *type, size
     fv_http_connection *c = r->connection;
     char line[256];
     bool whole = r->complete || (r->head.method && r->head.body == 0);
-    c->last = !whole || !r->head.keeps || r->http->listen_fd < 0;
+    c->last = !whole || !r->head.keeps || r->http->ends_keep_alive;
     r->status = status;
     r->chunked = n == SIZE_MAX && !r->head.version_10;
     snprintf(line, sizeof line, "HTTP/1.1 %u %s\r\nDate: %s\r\nContent-Type: ", status,

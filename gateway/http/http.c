@@ -128,8 +128,11 @@ const char *fv_http_address(const fv_http *h) { return h->address; }
 
 int32_t fv_http_requests(const fv_http *h) { return h->n_told; }
 
+void fv_http_end_keep_alive(fv_http *h) { h->ends_keep_alive = true; }
+
 void fv_http_leave(fv_http *h) {
     if (h->listen_fd < 0) return;
+    fv_http_end_keep_alive(h);
     uv_poll_stop(&h->poll);
     close(h->listen_fd);
     h->listen_fd = -1;

@@ -67,7 +67,9 @@ fv_status fv_http_open(const fv_http_options *opt, fv_http **out);
 const char *fv_http_address(const fv_http *h); /* with the actual port */
 int32_t fv_http_requests(const fv_http *h);    /* told to callbacks and not ended */
 
-void fv_http_leave(fv_http *h); /* stops accepting connections */
+/* From now on an answer ends its connection, so that clients open the next one elsewhere. */
+void fv_http_end_keep_alive(fv_http *h);
+void fv_http_leave(fv_http *h); /* does that, and stops accepting connections */
 
 /* Closes every connection. Calls `closed` on the loop once `h` is freed; at once where `h` is
  * NULL. */

@@ -84,8 +84,9 @@ struct fv_http {
     uv_timer_t tick;
     uv_idle_t turn; /* serves `due` */
     char address[272];
-    int listen_fd; /* -1: after fv_http_leave */
-    bool deaf;     /* out of files: not accepting until the next tick */
+    int listen_fd;        /* -1: after fv_http_leave */
+    bool ends_keep_alive; /* answers end their connections */
+    bool deaf;            /* out of files: not accepting until the next tick */
     fv_http_places peers, clients;
     struct fv_http_list active, idle, due; /* idle: longest idle first */
     int32_t n_connection, n_told, n_handle;

@@ -1,4 +1,4 @@
-// Shows the workers; refreshes every two seconds while the page is visible.
+// Shows the workers; refreshes every two seconds while they can be seen.
 import { ask } from "./api.js";
 import { bytes, element, find } from "./dom.js";
 
@@ -18,7 +18,7 @@ function row(worker) {
 }
 
 export async function showFleet() {
-  if (document.hidden) return;
+  if (document.hidden || !find("fleet-part").open) return;
   try {
     const fleet = await ask("fovea/fleet");
     const wait = fleet.seconds_queue ? `, expected wait ${fleet.seconds_queue.toFixed(1)} s` : "";

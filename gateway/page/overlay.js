@@ -36,6 +36,12 @@ function draw(canvas, picture, spans, heads, full) {
   return [inGrid, held];
 }
 
+// The layer to show first: the first one that has dropped some of what it could hold, or else all of it.
+function openingLayer(held, all) {
+  const some = held.findIndex((n) => n > 0 && n < all);
+  return Math.max(0, some >= 0 ? some : held.findIndex((n) => n < all));
+}
+
 // Returns a figure with a slider of layers. kept: Report.kept. layouts: each picture's spans from /fovea/layout.
 export function overlay(pictures, layouts, kept, n_kv, n_layer) {
   const counts = layouts.map((spans) => spans.reduce((sum, s) => sum + s.n, 0));
@@ -45,20 +51,24 @@ export function overlay(pictures, layouts, kept, n_kv, n_layer) {
   const groups = kept.map((k) => ({ first: k.layer ?? 0, n: k.n_layer ?? 1, heads: decode(k.heads) }));
   const canvases = pictures.map((p) => element("canvas", { width: p.naturalWidth, height: p.naturalHeight, role: "img", ariaLabel: p.alt }));
   const caption = element("figcaption");
-  const slider = element("input", { type: "range", min: 0, max: n_layer - 1, value: 0, ariaLabel: "Layer" });
   const full = Math.min(n_kv, 255);
+  const at = (layer) => groups.find((g) => layer >= g.first && layer < g.first + g.n)?.heads ?? new Uint8Array();
+  const held = Array.from({ length: n_layer }, (_, layer) => at(layer).reduce((sum, h) => sum + h, 0));
+  const slider = element("input", { type: "range", min: 0, max: n_layer - 1, ariaLabel: "Layer" });
+  slider.value = openingLayer(held, n * full);
 
   function show() {
     const layer = Number(slider.value);
-    const heads = groups.find((g) => layer >= g.first && layer < g.first + g.n)?.heads ?? new Uint8Array();
-    let at = 0, inGrid = 0, held = 0;
+    const heads = at(layer);
+    let from = 0, inGrid = 0, kept = 0;
     canvases.forEach((canvas, i) => {
-      const [all, some] = draw(canvas, pictures[i], layouts[i], heads.subarray(at, at + counts[i]), full);
-      at += counts[i];
+      const [all, some] = draw(canvas, pictures[i], layouts[i], heads.subarray(from, from + counts[i]), full);
+      from += counts[i];
       inGrid += all;
-      held += some;
+      kept += some;
     });
-    caption.textContent = `layer ${layer} (0 to ${n_layer - 1}): ${held} of ${inGrid} image tokens kept`;
+    caption.textContent = `layer ${layer} (0 to ${n_layer - 1}): ${kept} of ${inGrid} image tokens kept`;
+    slider.ariaValueText = caption.textContent;
   }
   slider.oninput = show;
   show();

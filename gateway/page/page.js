@@ -1,73 +1,12 @@
-// The page: images, a question, policies; the answers side by side; the fleet.
-import { answer } from "./answer.js";
+// The page: a chat, with answers under several policies side by side, its settings, and the fleet.
 import { ask, key } from "./api.js";
-import { element, find } from "./dom.js";
+import { newChat, send, stop } from "./chat.js";
+import { element, find, problem } from "./dom.js";
 import { showFleet } from "./fleet.js";
+import { takeImages } from "./images.js";
 import { build, setModel } from "./policy.js";
 
 let model = {};
-let images = []; // { name, type, url, picture }
-let stopping = null;
-
-const problem = (text) => {
-  find("problem").textContent = text;
-  find("problem").hidden = !text;
-};
-
-// ---- the images ----
-
-async function addImage(file) {
-  const url = await new Promise((done, fail) => {
-    const reader = new FileReader();
-    reader.onload = () => done(reader.result);
-    reader.onerror = () => fail(reader.error);
-    reader.readAsDataURL(file);
-  });
-  const picture = element("img", { src: url, alt: file.name });
-  try {
-    await picture.decode();
-  } catch {
-    problem(`${file.name}: not an image that can be read`);
-    return;
-  }
-  problem("");
-  const image = { name: file.name, type: file.type, url, picture };
-  const item = element("li", {}, picture, element("button", {
-    type: "button", ariaLabel: `Remove ${file.name}`,
-    onclick: () => {
-      images = images.filter((i) => i !== image);
-      item.remove();
-    },
-  }, "\u00d7"));
-  images.push(image);
-  find("pictures").append(item);
-}
-
-async function addImages(files) {
-  for (const file of [...files]) await addImage(file);
-}
-
-find("choose").onclick = () => find("file").click();
-find("file").onchange = async (e) => {
-  await addImages(e.target.files);
-  e.target.value = ""; // the same file may be chosen again
-};
-find("example").onclick = async () => {
-  const blob = await (await fetch("example.png")).blob();
-  await addImage(new File([blob], "example.png", { type: "image/png" }));
-  find("text").value ||= "Name the color of the square.";
-};
-document.addEventListener("paste", (e) => addImages(e.clipboardData.files));
-document.addEventListener("dragover", (e) => {
-  e.preventDefault();
-  find("drop").classList.add("over");
-});
-document.addEventListener("dragleave", () => find("drop").classList.remove("over"));
-document.addEventListener("drop", (e) => {
-  e.preventDefault();
-  find("drop").classList.remove("over");
-  addImages(e.dataTransfer.files);
-});
 
 // ---- policies ----
 
@@ -84,36 +23,37 @@ find("add").onclick = () => {
   find("policies").lastChild.firstChild.focus();
 };
 
-// ---- asking ----
+// ---- the chat ----
 
-function body() {
-  const content = [...images.map((i) => ({ type: "image_url", image_url: { url: i.url } })), { type: "text", text: find("text").value }];
-  const number = (id) => Number(find(id).value);
-  return { model: find("model").value, stream: true, max_tokens: number("tokens"), temperature: number("temperature"), seed: number("seed"), messages: [{ role: "user", content }] };
-}
+const number = (id) => Number(find(id).value);
 
-async function askAll() {
+// The settings of the next answer. The same question again takes another seed where chance decides.
+function how(again) {
+  if (again && number("temperature") > 0) find("seed").value = number("seed") + 1;
   const policies = [...find("policies").querySelectorAll("input")].map((i) => i.value.trim() || "exact");
-  stopping?.abort();
-  const mine = (stopping = new AbortController());
-  find("stop").disabled = false;
-  problem("");
-  const shown = [...images];
-  const answers = policies.map((p) => answer(p, body(), shown, model, mine.signal));
-  find("answers").replaceChildren(...answers.map((a) => a.card));
-  const texts = await Promise.all(answers.map((a) => a.done));
-  texts.slice(1).forEach((text, i) => text !== null && texts[0] !== null && answers[i + 1].compare(texts[0]));
-  if (stopping === mine) find("stop").disabled = true;
+  const settings = { model: find("model").value, stream: true, max_tokens: number("tokens"), temperature: number("temperature"), seed: number("seed") };
+  return { settings, policies: policies.length ? policies : ["exact"], model };
 }
 
 find("form").onsubmit = (e) => {
   e.preventDefault();
-  askAll();
+  problem("");
+  const text = find("text").value;
+  find("text").value = "";
+  find("text").focus();
+  send(text, takeImages(), how);
 };
-find("stop").onclick = () => stopping?.abort();
+find("stop").onclick = stop;
+find("new").onclick = () => {
+  newChat();
+  find("text").focus();
+};
 find("text").onkeydown = (e) => {
-  if (e.key === "Enter" && e.ctrlKey) find("form").requestSubmit();
+  if (e.key !== "Enter" || e.shiftKey || e.isComposing) return;
+  e.preventDefault();
+  find("form").requestSubmit();
 };
+document.addEventListener("keydown", (e) => e.key === "Escape" && !find("builder").open && stop());
 
 // ---- the model and the fleet ----
 
@@ -138,9 +78,12 @@ find("key").onchange = async (e) => {
   await loadModel();
   await showFleet();
 };
+find("settings").open = find("fleet-part").open = matchMedia("(min-width: 60rem)").matches;
+find("fleet-part").ontoggle = showFleet;
 addPolicy("exact");
 addPolicy("quality");
 await loadModel();
 await showFleet();
 setInterval(showFleet, 2000);
+find("text").focus();
 document.documentElement.dataset.ready = "yes";

@@ -12,6 +12,7 @@ static __device__ float activated(fv_activation act, float x) {
     case FV_ACT_GELU_TANH: return act_gelu_tanh(x);
     case FV_ACT_QUICK_GELU: return act_quick_gelu(x);
     case FV_ACT_RELU: return act_relu(x);
+    case FV_ACT_SIGMOID: return act_sigmoid(x);
     default: return x;
     }
 }

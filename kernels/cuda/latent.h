@@ -18,7 +18,7 @@ typedef struct fv_cuda_latent_part {
     int32_t n_low;
 } fv_cuda_latent_part;
 
-/* Some query rows of a sequence. */
+/* Consecutive query rows of one sequence. */
 typedef struct fv_cuda_latent_seq {
     fv_cuda_latent_part k, v;
     /* Directions of the checkpoint, from fv_latent_layer. */

@@ -42,6 +42,19 @@ const fv_family *fv_family_find(const char *name) {
     return NULL;
 }
 
+const char *fv_family_type(const fv_family *f) { return f->type ? f->type : f->name; }
+
+/* The family of a file with f's model_type: another one where the tower is that one's. */
+static const fv_family *family_of_tower(const fv_family *f, const json_t *root) {
+    const json_t *type = json_object_get(json_object_get(root, "vision_config"), "model_type");
+    const char *tower = json_string_value(type);
+    for (int i = 0; tower && i < N_FAMILY; i++)
+        if (families[i]->type && !strcmp(families[i]->type, f->name) &&
+            !strcmp(families[i]->tower, tower))
+            return families[i];
+    return f;
+}
+
 /* image_token_index is the key of version 4, image_token_id its later name. */
 static fv_status parse_image_token(const json_t *root, const char *where, fv_model_config *cfg) {
     int32_t index = -1, id = -1;
@@ -81,6 +94,9 @@ static fv_status parse_halves(const json_t *root, const char *where, fv_model_co
                        "%s: unsupported model_type '%s'; supported: the text models %s", text_where,
                        type, fv_config_text_families);
     FV_TRY(fv_config_text_parse(text, family, text_where, &cfg->text, eos_default));
+    cfg->text.logits_divisor =
+        0; /* a Granite alone divides its logits; with images transformers has
+                                   * only its layers, and does not */
     if (!text && cfg->family->text_eps > 0) cfg->text.rms_eps = cfg->family->text_eps;
     FV_TRY(fv_config_tower_parse(vision, vision_where, cfg));
 
@@ -161,6 +177,7 @@ static fv_status parse_root(const json_t *root, const char *where, fv_model_conf
     int32_t eos_default = -1;
     const char *text = fv_config_text_family(type);
     cfg->family = fv_family_find(type);
+    if (cfg->family) cfg->family = family_of_tower(cfg->family, root);
     if (cfg->family)
         FV_TRY(parse_vision(root, where, cfg, &eos_default));
     else if (text)

@@ -57,7 +57,8 @@ enum { FV_FAMILY_PROCESSORS = 4 };
 /* A row of the table in families.def. Defaults, for keys that files leave out, are those of the
  * family's class in transformers. */
 typedef struct fv_family {
-    const char *name;         /* model_type */
+    const char *name;         /* model_type, unless files have another family's: */
+    const char *type;         /* that; the family is then the one with the tower of the files */
     const char *architecture; /* class name, for files without model_type */
     fv_layout_family layout;
     const char *text;  /* model_type of a text_config that has none */
@@ -94,8 +95,11 @@ const char *fv_family_names(void);
 /* Row i; NULL after the last. */
 const fv_family *fv_family_at(int32_t i);
 
-/* Finds a row by model_type or class; NULL: no multimodal family has it. */
+/* Finds a row by name or class; NULL: no multimodal family has it. */
 const fv_family *fv_family_find(const char *name);
+
+/* The model_type of the family's files. */
+const char *fv_family_type(const fv_family *f);
 
 /* Finds the text model's family by model_type or class; NULL: none. */
 const char *fv_config_text_family(const char *name);

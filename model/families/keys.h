@@ -76,4 +76,8 @@ fv_status fv_config_read_crop(const json_t *obj, const char *where, fv_layout_si
  * pinpoints. */
 fv_status fv_config_read_anyres(const json_t *obj, const char *where, fv_layout_config *l);
 
+/* Parses the keys of recurrent layers (Gated DeltaNet). t has the file's layers on entry; on return a
+ * layer is a repetition of their pattern (fv_recurrent_config). */
+fv_status fv_config_recurrent(const json_t *obj, const char *where, fv_text_config *t);
+
 #endif

@@ -1,4 +1,4 @@
-/* Mistral Small 3.1 and later with Pixtral's tower (arXiv 2410.07073): images of any size, RoPE by
+/* Mistral Small 3.1 and later, and Pixtral 12B, with Pixtral's tower (arXiv 2410.07073): images of any size, RoPE by
  * row and column, gated FFNs. Features are normed, merged by a linear layer, and go through two
  * more. */
 #include <stdio.h>
@@ -82,6 +82,34 @@ const fv_family fv_family_mistral3 = {
     .feature_layer = -1,
     .names = &names,
     .parse = parse,
+    .processor = {"PixtralImageProcessor"},
+    .read_sizes = read_sizes,
+    .pixels = {FV_PIXELS_CLIP},
+};
+
+/* ---- Pixtral 12B ------------------------------------------------------------------------------ */
+
+/* Files have LLaVA's model_type, and LLaVA's connector: each patch is a token. */
+static fv_status parse_pixtral(const json_t *root, const char *where, fv_model_config *cfg) {
+    char vision_where[FV_CONFIG_WHERE_MAX];
+    snprintf(vision_where, sizeof vision_where, "%s: vision_config", where);
+    FV_TRY(parse_tower(fv_config_member(root, "vision_config"), vision_where, &cfg->vision));
+    cfg->tower_norm = false;
+    return fv_config_llava_parse(root, where, cfg);
+}
+
+const fv_family fv_family_pixtral = {
+    .name = "pixtral",
+    .type = "llava",
+    .architecture = "LlavaForConditionalGeneration",
+    .layout = FV_LAYOUT_MISTRAL3,
+    .text = "llama",
+    .tower = "pixtral",
+    .image_token = 32000,
+    .strategy = "default",
+    .feature_layer = -2,
+    .names = &names,
+    .parse = parse_pixtral,
     .processor = {"PixtralImageProcessor"},
     .read_sizes = read_sizes,
     .pixels = {FV_PIXELS_CLIP},

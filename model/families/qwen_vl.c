@@ -1,9 +1,9 @@
-/* Qwen2-VL (arXiv 2409.12191), Qwen2.5-VL (arXiv 2502.13923) and Qwen3-VL: towers for images of any
+/* Qwen2-VL (arXiv 2409.12191), Qwen2.5-VL (arXiv 2502.13923), Qwen3-VL and Qwen3.5: towers for images of any
  * size with RoPE by row and column, and a connector that merges 2 x 2 patches to a token, with
  * their combined width until its last layer. In most layers of Qwen2.5-VL's tower attention stays
  * within windows. Qwen3-VL's tower interpolates a table of positions, and some hidden states have
  * connectors of their own, whose outputs are added after the text model's first layers (deepstack,
- * arXiv 2406.04334). Files have the text model's keys in text_config or, older files, beside
+ * arXiv 2406.04334). Qwen3.5 has Qwen3-VL's tower without deepstack; Qwen3.6 is the same class. Files have the text model's keys in text_config or, older files, beside
  * vision_config. */
 #include <stdio.h>
 
@@ -35,7 +35,7 @@ static fv_status parse_rope(const json_t *vision, const char *where, fv_vision_c
 }
 
 static fv_status parse_video_token(const json_t *root, const char *where, fv_model_config *cfg) {
-    cfg->video_token = 151656;
+    cfg->video_token = cfg->family->image_token + 1;
     FV_TRY(fv_json_i32(root, "video_token_id", where, 0, INT32_MAX, &cfg->video_token));
     if (cfg->video_token < cfg->text.vocab && cfg->video_token != cfg->image_token) return FV_OK;
     return FV_FAIL(FV_EDATA,
@@ -147,7 +147,8 @@ static fv_status parse_deepstack(const json_t *vision, const char *where, fv_mod
                    where);
 }
 
-static fv_status parse_3(const json_t *root, const char *where, fv_model_config *cfg) {
+/* Parses Qwen3-VL's tower without its deepstack: Qwen3.5's. */
+static fv_status parse_3_5(const json_t *root, const char *where, fv_model_config *cfg) {
     const json_t *vision = fv_config_member(root, "vision_config");
     char vision_where[FV_CONFIG_WHERE_MAX];
     int32_t n = 2304, side = 1;
@@ -160,8 +161,14 @@ static fv_status parse_3(const json_t *root, const char *where, fv_model_config 
                        "%s: key 'num_position_embeddings' is %d, which is no square", vision_where,
                        n);
     cfg->vision.position_side = side;
-    FV_TRY(parse_video_token(root, where, cfg));
-    return parse_deepstack(vision, vision_where, cfg);
+    return parse_video_token(root, where, cfg);
+}
+
+static fv_status parse_3(const json_t *root, const char *where, fv_model_config *cfg) {
+    char vision_where[FV_CONFIG_WHERE_MAX];
+    snprintf(vision_where, sizeof vision_where, "%s: vision_config", where);
+    FV_TRY(parse_3_5(root, where, cfg));
+    return parse_deepstack(fv_config_member(root, "vision_config"), vision_where, cfg);
 }
 
 /* Reads areas in pixels, which are under the names of a size's edges, or beside it in older
@@ -219,10 +226,11 @@ static const fv_tensor_names names = {
     "model.", "lm_head.", "visual.",       "visual.merger.",
     "mlp.0.", "mlp.2.",   "image_newline", FV_TOWER_NAMES_QWEN_VL};
 
-#define QWEN_VL                                                                                    \
-    .own_tower = true, .tower_depth = "depth", .tower_heads = "num_heads", .image_token = 151655,  \
-    .strategy = "full", .feature_layer = -1, .processor = {"Qwen2VLImageProcessor"},               \
-    .read_sizes = read_sizes, .pixels = {FV_PIXELS_CLIP}
+#define QWEN_VL_IMAGES                                                                             \
+    .own_tower = true, .tower_depth = "depth", .tower_heads = "num_heads", .strategy = "full",     \
+    .feature_layer = -1, .processor = {"Qwen2VLImageProcessor"}, .read_sizes = read_sizes,         \
+    .pixels = {FV_PIXELS_CLIP}
+#define QWEN_VL QWEN_VL_IMAGES, .image_token = 151655
 
 const fv_family fv_family_qwen2_vl = {
     QWEN_VL,
@@ -261,6 +269,32 @@ const fv_family fv_family_qwen3_vl = {
     .layout = FV_LAYOUT_QWEN3_VL,
     .architecture = "Qwen3VLForConditionalGeneration",
     .text = "qwen3_vl_text",
+    .tower = "qwen3_vl_vision",
+    .names = &names_3,
+    .parse = parse_3,
+    .read_video = read_video_3,
+};
+
+const fv_family fv_family_qwen3_5 = {
+    QWEN_VL_IMAGES,
+    .name = "qwen3_5",
+    .layout = FV_LAYOUT_QWEN3_VL,
+    .architecture = "Qwen3_5ForConditionalGeneration",
+    .text = "qwen3_5_text",
+    .tower = "qwen3_5_vision",
+    .image_token = 248056,
+    .names = &names_3,
+    .parse = parse_3_5,
+    .read_video = read_video_3,
+};
+
+/* Qwen3-VL with a mixture of experts in place of each FFN of the text model. */
+const fv_family fv_family_qwen3_vl_moe = {
+    QWEN_VL,
+    .name = "qwen3_vl_moe",
+    .layout = FV_LAYOUT_QWEN3_VL,
+    .architecture = "Qwen3VLMoeForConditionalGeneration",
+    .text = "qwen3_vl_moe_text",
     .tower = "qwen3_vl_vision",
     .names = &names_3,
     .parse = parse_3,

@@ -16,6 +16,11 @@ typedef enum dim {
     DIM_Q,
     DIM_KV,
     DIM_HEAD,
+    DIM_QKV, /* rows of fused tensors */
+    DIM_2M,
+    DIM_EXPERTS,
+    DIM_E, /* an expert's width, and twice that */
+    DIM_2E,
     DIM_VD, /* the tower */
     DIM_VM,
     DIM_VPOSITION,
@@ -28,6 +33,12 @@ typedef enum dim {
     DIM_FEATURE, /* the connector's input: features of a token, or the merger's output */
     DIM_NORMED,
     DIM_MERGED,
+    DIM_DELTA, /* recurrent layers: queries, keys and values, values, heads, taps, a head's values */
+    DIM_DELTA_V,
+    DIM_DELTA_HEADS,
+    DIM_DELTA_TAPS,
+    DIM_DELTA_D,
+    DIM_QUERY,   /* queries, with their gates if there are any */
     DIM_BETWEEN, /* the connector's two linear layers */
 } dim;
 
@@ -37,6 +48,13 @@ typedef enum when {
     BIAS_O,
     BIAS_MLP,
     QK_NORM,
+    APART,       /* q, k and v, gate and up as separate tensors, */
+    FUSED,       /* or together */
+    DENSE,       /* layers with one FFN */
+    DENSE_APART, /* and gate and up apart */
+    SPARSE,
+    SPARSE_PLAIN, /* whose matrices are [out, in], or transposed */
+    SPARSE_TRANSPOSED,
     PRE_NORMS,  /* norms of the text model's layers: before attention and FFN only, */
     POST_NORMS, /* or also after them */
     CONNECTOR_MLP,
@@ -84,6 +102,7 @@ typedef struct row {
 
 #define T(m) offsetof(fv_text_weights, m)
 #define L(m) offsetof(fv_text_layer, m)
+#define F(m) offsetof(fv_text_fused, m)
 #define V(m) offsetof(fv_vision_weights, m)
 #define E(m) offsetof(fv_vision_layer, m)
 #define P(m) offsetof(fv_projector_weights, m)
@@ -94,11 +113,11 @@ static const row text_front[] = {
 
 static const row text_layer[] = {
     {"input_layernorm.weight", L(attn_norm), {DIM_D}, FV_ROLE_NORM, ALWAYS},
-    {"self_attn.q_proj.weight", L(q), {DIM_Q, DIM_D}, FV_ROLE_QUERY, ALWAYS},
-    {"self_attn.k_proj.weight", L(k), {DIM_KV, DIM_D}, FV_ROLE_LINEAR, ALWAYS},
-    {"self_attn.v_proj.weight", L(v), {DIM_KV, DIM_D}, FV_ROLE_LINEAR, ALWAYS},
+    {"self_attn.q_proj.weight", L(q), {DIM_QUERY, DIM_D}, FV_ROLE_QUERY, APART},
+    {"self_attn.k_proj.weight", L(k), {DIM_KV, DIM_D}, FV_ROLE_LINEAR, APART},
+    {"self_attn.v_proj.weight", L(v), {DIM_KV, DIM_D}, FV_ROLE_LINEAR, APART},
     {"self_attn.o_proj.weight", L(o), {DIM_D, DIM_Q}, FV_ROLE_LINEAR, ALWAYS},
-    {"self_attn.q_proj.bias", L(q_bias), {DIM_Q}, FV_ROLE_BIAS, BIAS_QKV},
+    {"self_attn.q_proj.bias", L(q_bias), {DIM_QUERY}, FV_ROLE_BIAS, BIAS_QKV},
     {"self_attn.k_proj.bias", L(k_bias), {DIM_KV}, FV_ROLE_BIAS, BIAS_QKV},
     {"self_attn.v_proj.bias", L(v_bias), {DIM_KV}, FV_ROLE_BIAS, BIAS_QKV},
     {"self_attn.o_proj.bias", L(o_bias), {DIM_D}, FV_ROLE_BIAS, BIAS_O},
@@ -108,12 +127,59 @@ static const row text_layer[] = {
     {"post_attention_layernorm.weight", L(attn_post_norm), {DIM_D}, FV_ROLE_NORM, POST_NORMS},
     {"pre_feedforward_layernorm.weight", L(mlp_norm), {DIM_D}, FV_ROLE_NORM, POST_NORMS},
     {"post_feedforward_layernorm.weight", L(mlp_post_norm), {DIM_D}, FV_ROLE_NORM, POST_NORMS},
-    {"mlp.gate_proj.weight", L(gate), {DIM_M, DIM_D}, FV_ROLE_LINEAR, ALWAYS},
-    {"mlp.up_proj.weight", L(up), {DIM_M, DIM_D}, FV_ROLE_LINEAR, ALWAYS},
-    {"mlp.down_proj.weight", L(down), {DIM_D, DIM_M}, FV_ROLE_LINEAR, ALWAYS},
+    {"mlp.gate_proj.weight", L(gate), {DIM_M, DIM_D}, FV_ROLE_LINEAR, DENSE_APART},
+    {"mlp.up_proj.weight", L(up), {DIM_M, DIM_D}, FV_ROLE_LINEAR, DENSE_APART},
+    {"mlp.down_proj.weight", L(down), {DIM_D, DIM_M}, FV_ROLE_LINEAR, DENSE},
     {"mlp.gate_proj.bias", L(gate_bias), {DIM_M}, FV_ROLE_BIAS, BIAS_MLP},
     {"mlp.up_proj.bias", L(up_bias), {DIM_M}, FV_ROLE_BIAS, BIAS_MLP},
     {"mlp.down_proj.bias", L(down_bias), {DIM_D}, FV_ROLE_BIAS, BIAS_MLP},
+    {"mlp.gate.weight", L(router), {DIM_EXPERTS, DIM_D}, FV_ROLE_ROUTER, SPARSE},
+    {"mlp.experts.gate_up_proj",
+     L(experts_in),
+     {DIM_EXPERTS, DIM_2E, DIM_D},
+     FV_ROLE_EXPERTS,
+     SPARSE_PLAIN},
+    {"mlp.experts.down_proj",
+     L(experts_out),
+     {DIM_EXPERTS, DIM_D, DIM_E},
+     FV_ROLE_EXPERTS,
+     SPARSE_PLAIN},
+    {"mlp.experts.gate_up_proj",
+     L(experts_in),
+     {DIM_EXPERTS, DIM_D, DIM_2E},
+     FV_ROLE_EXPERTS_TRANSPOSED,
+     SPARSE_TRANSPOSED},
+    {"mlp.experts.down_proj",
+     L(experts_out),
+     {DIM_EXPERTS, DIM_E, DIM_D},
+     FV_ROLE_EXPERTS_TRANSPOSED,
+     SPARSE_TRANSPOSED},
+};
+
+static const row text_fused[] = {
+    {"self_attn.qkv_proj.weight", F(qkv), {DIM_QKV, DIM_D}, FV_ROLE_LINEAR, FUSED},
+    {"mlp.gate_up_proj.weight", F(gate_up), {DIM_2M, DIM_D}, FV_ROLE_LINEAR, FUSED},
+};
+
+static const row recurrent_layer[] = {
+    {"input_layernorm.weight", L(attn_norm), {DIM_D}, FV_ROLE_NORM, ALWAYS},
+    {"linear_attn.in_proj_qkv.weight", L(delta_qkv), {DIM_DELTA, DIM_D}, FV_ROLE_LINEAR, ALWAYS},
+    {"linear_attn.in_proj_z.weight", L(delta_z), {DIM_DELTA_V, DIM_D}, FV_ROLE_LINEAR, ALWAYS},
+    {"linear_attn.in_proj_b.weight", L(delta_b), {DIM_DELTA_HEADS, DIM_D}, FV_ROLE_EXACT, ALWAYS},
+    {"linear_attn.in_proj_a.weight", L(delta_a), {DIM_DELTA_HEADS, DIM_D}, FV_ROLE_EXACT, ALWAYS},
+    {"linear_attn.conv1d.weight",
+     L(delta_conv),
+     {DIM_DELTA, DIM_ONE, DIM_DELTA_TAPS},
+     FV_ROLE_EXACT,
+     ALWAYS},
+    {"linear_attn.A_log", L(delta_log_rate), {DIM_DELTA_HEADS}, FV_ROLE_BIAS, ALWAYS},
+    {"linear_attn.dt_bias", L(delta_shift), {DIM_DELTA_HEADS}, FV_ROLE_BIAS, ALWAYS},
+    {"linear_attn.norm.weight", L(delta_norm), {DIM_DELTA_D}, FV_ROLE_NORM, ALWAYS},
+    {"linear_attn.out_proj.weight", L(delta_out), {DIM_D, DIM_DELTA_V}, FV_ROLE_LINEAR, ALWAYS},
+    {"post_attention_layernorm.weight", L(mlp_norm), {DIM_D}, FV_ROLE_NORM, ALWAYS},
+    {"mlp.gate_proj.weight", L(gate), {DIM_M, DIM_D}, FV_ROLE_LINEAR, ALWAYS},
+    {"mlp.up_proj.weight", L(up), {DIM_M, DIM_D}, FV_ROLE_LINEAR, ALWAYS},
+    {"mlp.down_proj.weight", L(down), {DIM_D, DIM_M}, FV_ROLE_LINEAR, ALWAYS},
 };
 
 static const row text_back[] = {
@@ -254,8 +320,29 @@ static int64_t size_of(const fv_model_config *cfg, dim d, const char **key) {
     case DIM_M: *key = "intermediate_size"; return t->d_ffn;
     case DIM_VOCAB: *key = "vocab_size"; return t->vocab;
     case DIM_Q: *key = "num_attention_heads * head_dim"; return (int64_t)t->n_head * t->d_head;
+    case DIM_QUERY:
+        *key = t->gated_attention ? "2 * num_attention_heads * head_dim"
+                                  : "num_attention_heads * head_dim";
+        return (t->gated_attention ? 2 : 1) * (int64_t)t->n_head * t->d_head;
+    case DIM_DELTA:
+        *key = "2 * linear_num_key_heads * linear_key_head_dim + linear_num_value_heads * "
+               "linear_value_head_dim";
+        return fv_recurrent_width(&t->recurrent);
+    case DIM_DELTA_V:
+        *key = "linear_num_value_heads * linear_value_head_dim";
+        return (int64_t)t->recurrent.n_value * t->recurrent.d_value;
+    case DIM_DELTA_HEADS: *key = "linear_num_value_heads"; return t->recurrent.n_value;
+    case DIM_DELTA_TAPS: *key = "linear_conv_kernel_dim"; return t->recurrent.taps;
+    case DIM_DELTA_D: *key = "linear_value_head_dim"; return t->recurrent.d_value;
     case DIM_KV: *key = "num_key_value_heads * head_dim"; return (int64_t)t->n_kv * t->d_head;
     case DIM_HEAD: *key = "head_dim"; return t->d_head;
+    case DIM_QKV:
+        *key = "(num_attention_heads + 2 * num_key_value_heads) * head_dim";
+        return ((int64_t)t->n_head + 2 * (int64_t)t->n_kv) * t->d_head;
+    case DIM_2M: *key = "2 * intermediate_size"; return 2 * (int64_t)t->d_ffn;
+    case DIM_EXPERTS: *key = "num_experts"; return t->n_expert;
+    case DIM_E: *key = "moe_intermediate_size"; return t->d_expert;
+    case DIM_2E: *key = "2 * moe_intermediate_size"; return 2 * (int64_t)t->d_expert;
     case DIM_V3D: *key = "3 * vision_config.hidden_size"; return 3 * (int64_t)v->d_model;
     case DIM_ONE: *key = "1"; return 1;
     case DIM_THREE: *key = "3"; return 3;
@@ -290,7 +377,8 @@ static int64_t size_of(const fv_model_config *cfg, dim d, const char **key) {
     return 0;
 }
 
-static bool exists(const builder *b, when w) {
+/* Whether the row's tensor exists, of a text layer in layer `layer`. */
+static bool exists(const builder *b, when w, int32_t layer) {
     const fv_text_config *t = &b->cfg->text;
     const fv_vision_config *v = &b->cfg->vision;
     bool mlp = v->connector != FV_CONNECTOR_LINEAR;
@@ -300,6 +388,13 @@ static bool exists(const builder *b, when w) {
     case BIAS_O: return t->bias_o;
     case BIAS_MLP: return t->bias_mlp;
     case QK_NORM: return t->qk_norm;
+    case APART: return !t->fused;
+    case FUSED: return t->fused;
+    case DENSE: return !t->sparse[layer];
+    case DENSE_APART: return !t->fused && !t->sparse[layer];
+    case SPARSE: return t->sparse[layer];
+    case SPARSE_PLAIN: return t->sparse[layer] && !t->experts_transposed;
+    case SPARSE_TRANSPOSED: return t->sparse[layer] && t->experts_transposed;
     case PRE_NORMS: return !t->post_norms;
     case POST_NORMS: return t->post_norms;
     case CONNECTOR_MLP: return mlp;
@@ -344,7 +439,7 @@ static void add_rows(builder *b, const row *rows, size_t n, fv_tensor_part part,
                      const char *prefix) {
     for (size_t i = 0; i < n; i++) {
         const row *r = &rows[i];
-        if (!exists(b, r->when)) continue;
+        if (!exists(b, r->when, layer)) continue;
         fv_tensor_spec *e = &b->entry[b->n++];
         *e = (fv_tensor_spec){.role = r->role, .part = part, .layer = layer, .offset = r->offset};
         snprintf(e->name, sizeof e->name, "%s%s", prefix, r->name);
@@ -404,20 +499,28 @@ static void build_vision(builder *b) {
 
 fv_status fv_tensor_specs_build(const fv_model_config *cfg, bool whole, fv_tensor_spec **out,
                                 int32_t *n) {
-    enum { PER_LAYER = 28, OTHERS = 32 + 6 * FV_MAX_DEEPSTACK };
-    _Static_assert(sizeof text_layer / sizeof *text_layer <= PER_LAYER, "rows of a text layer");
+    enum { PER_LAYER = 32, OTHERS = 32 + 6 * FV_MAX_DEEPSTACK };
+    _Static_assert((sizeof text_layer + sizeof text_fused) / sizeof *text_layer <= PER_LAYER,
+                   "rows of a text layer");
     _Static_assert(sizeof vision_layer / sizeof *vision_layer <= PER_LAYER,
                    "rows of a tower layer");
     builder b = {.cfg = cfg, .whole = whole};
     int32_t towers = cfg->video_tower ? 2 : 1;
-    int32_t most = towers * OTHERS + PER_LAYER * (cfg->text.n_layer + towers * cfg->vision.n_layer);
+    int32_t run = cfg->text.recurrent.n, n_layer = cfg->text.n_layer * (run + 1); /* of the file */
+    int32_t most = towers * OTHERS + PER_LAYER * (n_layer + towers * cfg->vision.n_layer);
     b.entry = calloc((size_t)most, sizeof(*b.entry));
     if (!b.entry) return FV_FAIL(FV_ENOMEM, "no memory for a list of %d tensors", most);
     char prefix[64];
     ADD(&b, text_front, FV_PART_TEXT, 0, "text.");
-    for (int32_t i = 0; i < cfg->text.n_layer; i++) {
+    for (int32_t i = 0; i < n_layer; i++) {
+        int32_t layer = i / (run + 1), in = i % (run + 1);
         snprintf(prefix, sizeof prefix, "text.layers.%d.", i);
-        ADD(&b, text_layer, FV_PART_TEXT_LAYER, i, prefix);
+        if (in < run) {
+            ADD(&b, recurrent_layer, FV_PART_RECURRENT_LAYER, layer * run + in, prefix);
+        } else {
+            ADD(&b, text_layer, FV_PART_TEXT_LAYER, layer, prefix);
+            ADD(&b, text_fused, FV_PART_TEXT_FUSED, layer, prefix);
+        }
     }
     ADD(&b, text_back, FV_PART_TEXT, 0, "text.");
     ADD(&b, text_head, FV_PART_TEXT, 0, "lm_head.");
@@ -431,6 +534,12 @@ void fv_tensor_specs_view(const fv_tensor_spec *e, int32_t *rows, int32_t *cols)
     /* An embedding's last dimension is one row; in a kernel all dimensions but the first are. */
     int32_t last = e->role == FV_ROLE_EMBEDDING ? e->n_dim - 1 : e->n_dim > 1;
     int64_t r = 1, c = 1;
+    if (e->role == FV_ROLE_EXPERTS || e->role == FV_ROLE_EXPERTS_TRANSPOSED) {
+        bool transposed = e->role == FV_ROLE_EXPERTS_TRANSPOSED;
+        *rows = (int32_t)(e->shape[0] * e->shape[transposed ? 2 : 1]);
+        *cols = (int32_t)e->shape[transposed ? 1 : 2];
+        return;
+    }
     for (int32_t i = 0; i < e->n_dim; i++) *(i < last ? &r : &c) *= e->shape[i];
     *rows = (int32_t)r;
     *cols = (int32_t)c;

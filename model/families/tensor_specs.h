@@ -8,18 +8,24 @@
 #include "model/net/weights.h"
 
 typedef enum fv_tensor_role {
-    FV_ROLE_LINEAR = 0, /* [out, in]; a convolution kernel [out, c, y, x] as well */
-    FV_ROLE_QUERY,      /* a linear layer that computes the text model's queries */
-    FV_ROLE_BIAS,       /* [n], of a linear layer or a LayerNorm */
-    FV_ROLE_NORM,       /* [n], the scale of a norm */
-    FV_ROLE_EMBEDDING,  /* [n, d], or [d] for a single row */
-    FV_ROLE_HEAD,       /* lm_head.weight; may be absent when tied */
+    FV_ROLE_LINEAR = 0,         /* [out, in]; a convolution kernel [out, c, y, x] as well */
+    FV_ROLE_QUERY,              /* a linear layer that computes the text model's queries */
+    FV_ROLE_BIAS,               /* [n], of a linear layer or a LayerNorm */
+    FV_ROLE_NORM,               /* [n], the scale of a norm */
+    FV_ROLE_EMBEDDING,          /* [n, d], or [d] for a single row */
+    FV_ROLE_HEAD,               /* lm_head.weight; may be absent when tied */
+    FV_ROLE_EXACT,              /* [out, in] or a depthwise kernel [out, 1, n], never quantized */
+    FV_ROLE_ROUTER,             /* a linear layer whose outputs choose experts: never quantized */
+    FV_ROLE_EXPERTS,            /* [E, out, in]: linear layers of all experts */
+    FV_ROLE_EXPERTS_TRANSPOSED, /* [E, in, out], the same, transposed in the files */
 } fv_tensor_role;
 
 /* Struct that a tensor's view belongs to. */
 typedef enum fv_tensor_part {
     FV_PART_TEXT = 0,
     FV_PART_TEXT_LAYER,
+    FV_PART_RECURRENT_LAYER, /* `layer` counts recurrent layers alone */
+    FV_PART_TEXT_FUSED, /* several linear layers of a text layer in one tensor (fv_text_fused) */
     FV_PART_VISION,
     FV_PART_VISION_LAYER,
     FV_PART_VIDEO, /* a separate tower for videos */
@@ -30,6 +36,12 @@ typedef enum fv_tensor_part {
 } fv_tensor_part;
 
 enum { FV_TENSOR_SPECS_MAX_DIMS = 5 };
+
+/* Tensors of a layer of a model with `fused`, whose rows are those of q, k and v, and of gate and up
+ * (Phi-3, arXiv 2404.14219). */
+typedef struct fv_text_fused {
+    fv_tensor qkv, gate_up;
+} fv_text_fused;
 
 typedef struct fv_tensor_spec {
     char name[FV_TENSOR_NAME_MAX]; /* canonical */
@@ -51,7 +63,7 @@ fv_status fv_tensor_specs_build(const fv_model_config *cfg, bool whole, fv_tenso
                                 int32_t *n);
 
 /* Rows and columns of the view: the first dimension is rows, the rest columns; of an embedding only
- * the last is columns; a vector is one row. */
+ * the last is columns; a vector is one row; experts' rows follow each other. */
 void fv_tensor_specs_view(const fv_tensor_spec *e, int32_t *rows, int32_t *cols);
 
 #endif

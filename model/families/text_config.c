@@ -1,5 +1,6 @@
-/* Parses the language model's part of config.json: Llama, Mistral, Qwen2, Qwen3 and Gemma 3, and
- * the Qwen-VL families, which are Qwen2 and Qwen3 with M-RoPE.
+/* Parses the language model's part of config.json: Llama, Mistral, Ministral 3, Qwen2, Qwen3, Granite,
+ * Phi-3 and Gemma 3, the Qwen-VL families, which are Qwen2 and Qwen3 with M-RoPE, and Qwen3.5, most of
+ * whose layers are recurrent.
  *
  * They share one decoder layer. They differ in defaults, in which biases and norms exist, and in
  * which layers slide. */
@@ -12,6 +13,7 @@ enum {
     VOCAB_MAX = 1 << 22,
     HEAD_DIM_MAX = 1024,
     POSITION_MAX = 1 << 30,
+    EXPERT_ROWS_MAX = 1 << 24,
 };
 
 typedef struct text_family {
@@ -27,6 +29,14 @@ typedef struct text_family {
     bool bias_qkv, qk_norm;
     bool window_key; /* the window counts only with use_sliding_window */
     bool gemma;      /* norms, scales and two RoPEs as in Gemma 3 */
+    bool recurrent;  /* layers, gates and partial RoPE as in Qwen3.5 */
+    bool slides;     /* all layers slide where 'sliding_window' is a number */
+    bool mlp_bias;   /* the key exists */
+    bool ministral; /* queries are scaled by position, and RoPE is YaRN unless the file says else */
+    bool granite;   /* has Granite's multipliers */
+    bool fused;     /* tensors of q, k and v, and of gate and up, are one */
+    int32_t n_expert, n_active, d_expert; /* of a mixture of experts; 0: the family has none */
+    bool transposed;                      /* its matrices are [in, out] in files */
 } text_family;
 
 #define QWEN2_VL_TEXT                                                                              \
@@ -42,7 +52,8 @@ static const text_family families[] = {
      .max_position = 2048,
      .bos = 1,
      .eos = 2,
-     .attention_bias = true},
+     .attention_bias = true,
+     .mlp_bias = true},
     {.name = "mistral",
      .architecture = "MistralForCausalLM",
      .vocab = 32000,
@@ -51,6 +62,40 @@ static const text_family families[] = {
      .max_position = 131072,
      .bos = 1,
      .eos = 2},
+    {.name = "ministral3",
+     .architecture = "Ministral3ForCausalLM",
+     .vocab = 131072,
+     .d_ffn = 14336,
+     .n_layer = 34,
+     .n_kv = 8,
+     .d_head = 128,
+     .max_position = 262144,
+     .rms_eps = 1e-5F,
+     .bos = 1,
+     .eos = 2,
+     .slides = true,
+     .ministral = true},
+    {.name = "granite",
+     .architecture = "GraniteForCausalLM",
+     .vocab = 32000,
+     .d_ffn = 11008,
+     .max_position = 2048,
+     .bos = 1,
+     .eos = 2,
+     .attention_bias = true,
+     .mlp_bias = true,
+     .granite = true},
+    {.name = "phi3",
+     .architecture = "Phi3ForCausalLM",
+     .vocab = 32064,
+     .d_model = 3072,
+     .d_ffn = 8192,
+     .max_position = 4096,
+     .rms_eps = 1e-5F,
+     .bos = 1,
+     .eos = 32000,
+     .slides = true,
+     .fused = true},
     {.name = "qwen2",
      .architecture = "Qwen2ForCausalLM",
      .vocab = 151936,
@@ -89,6 +134,41 @@ static const text_family families[] = {
      .interleaved = true,
      .attention_bias = true,
      .qk_norm = true},
+    {.name = "qwen3_vl_moe_text",
+     .architecture = "Qwen3VLMoeTextModel",
+     .vocab = 151936,
+     .d_model = 2048,
+     .d_ffn = 5632,
+     .n_layer = 24,
+     .n_head = 16,
+     .n_kv = 16,
+     .max_position = 128000,
+     .bos = -1,
+     .eos = -1,
+     .theta = 5e5,
+     .section = {24, 20, 20},
+     .interleaved = true,
+     .attention_bias = true,
+     .qk_norm = true,
+     .n_expert = 60,
+     .n_active = 4,
+     .d_expert = 1408,
+     .transposed = true},
+    {.name = "qwen3_5_text",
+     .architecture = "Qwen3_5ForCausalLM",
+     .vocab = 248320,
+     .d_ffn = 12288,
+     .n_kv = 4,
+     .max_position = 32768,
+     .bos = -1,
+     .eos = -1,
+     .n_head = 16,
+     .d_head = 256,
+     .section = {11, 11, 10},
+     .interleaved = true,
+     .attention_bias = true,
+     .qk_norm = true,
+     .recurrent = true},
     {.name = "gemma3_text",
      .architecture = "Gemma3ForCausalLM",
      .vocab = 262208,
@@ -108,7 +188,8 @@ static const text_family families[] = {
 };
 enum { N_FAMILY = sizeof families / sizeof *families };
 const char fv_config_text_families[] =
-    "llama, mistral, qwen2, qwen3, qwen2_vl_text, qwen2_5_vl_text, qwen3_vl_text and gemma3_text";
+    "llama, mistral, ministral3, granite, phi3, qwen2, qwen3, qwen2_vl_text, qwen2_5_vl_text, "
+    "qwen3_vl_text, qwen3_vl_moe_text, qwen3_5_text and gemma3_text";
 
 const char *fv_config_text_family(const char *name) {
     for (int i = 0; i < N_FAMILY; i++)
@@ -218,7 +299,7 @@ static fv_status parse_sections(const json_t *p, const text_family *f, const cha
                                 int32_t d_head, fv_rope_config *rope) {
     const json_t *list = fv_config_member(p, "mrope_section");
     bool interleaved = f->interleaved, whole = !list || json_array_size(list) == 3;
-    int32_t *section = rope->section, half = d_head / 2;
+    int32_t *section = rope->section, half = (rope->rotary ? rope->rotary : d_head) / 2;
     if (f->section[0] == 0) return FV_OK;
     FV_TRY(fv_json_bool(p, "mrope_interleaved", where, &interleaved));
     if (interleaved != f->interleaved)
@@ -235,10 +316,50 @@ static fv_status parse_sections(const json_t *p, const text_family *f, const cha
     if (whole && section[0] + section[1] + section[2] == half) return FV_OK;
     return FV_FAIL(
         FV_EDATA,
-        "%s: key 'mrope_section'%s must be three numbers above 0 with the sum %d, half of "
-        "head_dim%s",
+        "%s: key 'mrope_section'%s must be three numbers above 0 with the sum %d, half of %s%s",
         where, list ? "" : " is absent; it", half,
+        rope->rotary ? "what RoPE rotates of a head" : "head_dim",
         interleaved ? ", the last two at most a third of it" : "");
+}
+
+/* Sets how many dimensions of a head are rotated: a whole fraction of it, so that a head consists of
+ * runs of half as many (model/net/recurrent.h). */
+static fv_status set_rotary(const char *where, double partial, int32_t d_head,
+                            fv_rope_config *rope) {
+    int32_t rotary = partial > 0 && partial <= 1 ? (int32_t)(d_head * partial) : 0;
+    if (rotary < 2 || rotary % 2 || d_head % rotary)
+        return FV_FAIL(
+            FV_EUNSUPPORTED,
+            "%s: key 'partial_rotary_factor' is %g: %d of %d dimensions; it must be 1 / n, "
+            "with an even number of dimensions",
+            where, partial, rotary, d_head);
+    rope->rotary = rotary < d_head ? rotary : 0;
+    return FV_OK;
+}
+
+/* Parses Ministral 3's scale of queries. Without RoPE's keys the class has YaRN for 16 times 16 384
+ * positions, whose attention factor is 1. */
+static fv_status parse_query_scale(const json_t *p, const char *where, fv_rope_config *rope) {
+    if (!p) {
+        *rope = (fv_rope_config){.type = FV_ROPE_YARN,
+                                 .theta = 1e6,
+                                 .factor = 16,
+                                 .original_max_position = 16384,
+                                 .beta_fast = 32,
+                                 .beta_slow = 1,
+                                 .attention_factor = 1,
+                                 .truncate = true,
+                                 .query_beta = 0.1,
+                                 .query_span = 16384};
+        return FV_OK;
+    }
+    FV_TRY(fv_json_f64(p, "llama_4_scaling_beta", where, &rope->query_beta));
+    FV_TRY(fv_json_f64(p, "original_max_position_embeddings", where, &rope->query_span));
+    if (!(rope->query_beta >= 0))
+        return FV_FAIL(FV_EDATA, "%s: key 'llama_4_scaling_beta' must not be negative", where);
+    return rope->query_beta == 0
+               ? FV_OK
+               : positive("original_max_position_embeddings", rope->query_span, where);
 }
 
 /* Version 4 has rope_theta beside rope_scaling {type or rope_type, ...}; version 5 has both in
@@ -260,14 +381,21 @@ static fv_status parse_rope(const json_t *obj, const text_family *f, const char 
     FV_TRY(fv_json_f64(obj, "rope_theta", where, &rope->theta));
     FV_TRY(fv_json_f64(p, "rope_theta", where, &rope->theta));
     FV_TRY(positive("rope_theta", rope->theta, where));
-    double partial = 1;
+    double partial = f->recurrent ? 0.25 : 1;
     FV_TRY(fv_json_f64(obj, "partial_rotary_factor", where, &partial));
     FV_TRY(fv_json_f64(p, "partial_rotary_factor", where, &partial));
-    if (partial != 1)
+    if (f->recurrent) FV_TRY(set_rotary(where, partial, t->d_head, rope));
+    if (partial != 1 && !f->recurrent)
         return FV_FAIL(FV_EUNSUPPORTED, "%s: key 'partial_rotary_factor' is %g; only 1 is possible",
                        where, partial);
 
+    int32_t rotary = rope->rotary;
     FV_TRY(parse_type(obj, p, f, where, t->max_position, rope));
+    if (rotary && rope->type == FV_ROPE_YARN)
+        return FV_FAIL(FV_EUNSUPPORTED,
+                       "%s: key 'rope_type' is 'yarn', which needs whole heads to be rotated",
+                       where);
+    if (f->ministral) FV_TRY(parse_query_scale(p, where, rope));
     return parse_sections(p, f, where, t->d_head, rope);
 }
 
@@ -305,6 +433,64 @@ static fv_status parse_gemma(const json_t *obj, const char *where, const text_fa
                    f->name);
 }
 
+/* Parses Granite's multipliers; all are 1 in its class. */
+static fv_status parse_granite(const json_t *obj, const char *where, fv_text_config *t) {
+    const struct {
+        const char *key;
+        float *to;
+    } keys[] = {{"embedding_multiplier", &t->embed_scale},
+                {"attention_multiplier", &t->score_scale},
+                {"residual_multiplier", &t->residual_scale},
+                {"logits_scaling", &t->logits_divisor}};
+    t->embed_images = true;
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        *keys[i].to = 1;
+        FV_TRY(fv_json_f32(obj, keys[i].key, where, keys[i].to));
+        FV_TRY(positive(keys[i].key, (double)*keys[i].to, where));
+    }
+    return FV_OK;
+}
+
+/* Parses the sparse layers: every decoder_sparse_step-th, without those of mlp_only_layers. */
+static fv_status parse_sparse(const json_t *obj, const char *where, fv_text_config *t) {
+    const json_t *dense = fv_config_member(obj, "mlp_only_layers"), *item;
+    int32_t step = 1;
+    size_t i;
+    FV_TRY(fv_json_i32(obj, "decoder_sparse_step", where, 1, INT32_MAX, &step));
+    for (int32_t l = 0; l < t->n_layer; l++) t->sparse[l] = (l + 1) % step == 0;
+    if (dense && !json_is_array(dense))
+        return FV_FAIL(FV_EDATA, "%s: key 'mlp_only_layers' must be a list of layers", where);
+    json_array_foreach(dense, i, item) {
+        const json_int_t layer = json_integer_value(item);
+        if (!json_is_integer(item))
+            return FV_FAIL(FV_EDATA, "%s: key 'mlp_only_layers' must hold integers", where);
+        if (layer >= 0 && layer < t->n_layer) t->sparse[layer] = false;
+    }
+    return FV_OK;
+}
+
+static fv_status parse_experts(const json_t *obj, const char *where, const text_family *f,
+                               fv_text_config *t) {
+    t->n_expert = f->n_expert, t->n_active = f->n_active, t->d_expert = f->d_expert;
+    t->experts_transposed = f->transposed;
+    FV_TRY(fv_json_i32(obj, "num_local_experts", where, 1, FV_EXPERTS_MAX, &t->n_expert));
+    FV_TRY(fv_json_i32(obj, "num_experts", where, 1, FV_EXPERTS_MAX, &t->n_expert));
+    FV_TRY(fv_json_i32(obj, "num_experts_per_tok", where, 1, FV_EXPERTS_MAX, &t->n_active));
+    FV_TRY(fv_json_i32(obj, "moe_intermediate_size", where, 1, FV_CONFIG_WIDTH_MAX, &t->d_expert));
+    const int64_t rows =
+        (int64_t)t->n_expert * (t->d_model > 2 * t->d_expert ? t->d_model : 2 * t->d_expert);
+    if (t->n_active > t->n_expert)
+        return FV_FAIL(FV_EDATA, "%s: key 'num_experts_per_tok' is %d, and 'num_experts' %d", where,
+                       t->n_active, t->n_expert);
+    if (rows > EXPERT_ROWS_MAX)
+        return FV_FAIL(
+            FV_EUNSUPPORTED,
+            "%s: %d experts of 'hidden_size' %d and 'moe_intermediate_size' %d have more "
+            "than %d rows in one tensor",
+            where, t->n_expert, t->d_model, t->d_expert, EXPERT_ROWS_MAX);
+    return parse_sparse(obj, where, t);
+}
+
 /* Parses layer_types, which names the sliding layers. */
 static fv_status typed_layers(const json_t *types, const char *where, fv_text_config *t) {
     if (!json_is_array(types) || json_array_size(types) != (size_t)t->n_layer)
@@ -323,12 +509,14 @@ static fv_status typed_layers(const json_t *types, const char *where, fv_text_co
     return FV_OK;
 }
 
-/* Gemma 3 slides in all layers but every sixth, Mistral in all. Qwen2 and Qwen3, if sliding is
+/* Gemma 3 slides in all layers but every sixth, Mistral in all, Ministral 3 and Phi-3 in all where
+ * there is a window. Qwen2 and Qwen3, if sliding is
  * enabled, slide in the layers that layer_types names, or else in those from max_window_layers
  * on. */
 static fv_status parse_window(const json_t *obj, const char *where, const text_family *f,
                               fv_text_config *t) {
     bool typed = f->window_key || f->gemma, use = f->gemma || !strcmp(f->name, "mistral");
+    if (f->slides) use = fv_config_member(obj, "sliding_window") != NULL;
     const json_t *types = typed ? fv_config_member(obj, "layer_types") : NULL;
     int32_t first = use ? 0 : f->n_layer ? f->n_layer : 28, window = 4096, pattern = 6;
     if (f->window_key) FV_TRY(fv_json_bool(obj, "use_sliding_window", where, &use));
@@ -385,6 +573,7 @@ fv_status fv_config_text_parse(const json_t *obj, const char *family, const char
                         .rms_eps = f->rms_eps > 0 ? f->rms_eps : 1e-6F,
                         .act = f->gemma ? FV_ACT_GELU_TANH : FV_ACT_SILU,
                         .tied_head = f->gemma,
+                        .fused = f->fused,
                         .bos = f->bos};
     strcpy(t.family, f->name);
     FV_TRY(fv_config_refuse_quantized(obj, where));
@@ -401,10 +590,13 @@ fv_status fv_config_text_parse(const json_t *obj, const char *family, const char
     FV_TRY(parse_rope(obj, f, where, &t, &t.rope));
     FV_TRY(parse_window(obj, where, f, &t));
     if (f->gemma) FV_TRY(parse_gemma(obj, where, f, &t));
+    if (f->recurrent) FV_TRY(fv_config_recurrent(obj, where, &t));
+    if (f->n_expert) FV_TRY(parse_experts(obj, where, f, &t));
+    if (f->granite) FV_TRY(parse_granite(obj, where, &t));
 
     bool attention_bias = false, mlp_bias = false;
     if (f->attention_bias) FV_TRY(fv_json_bool(obj, "attention_bias", where, &attention_bias));
-    if (!strcmp(family, "llama")) FV_TRY(fv_json_bool(obj, "mlp_bias", where, &mlp_bias));
+    if (f->mlp_bias) FV_TRY(fv_json_bool(obj, "mlp_bias", where, &mlp_bias));
     t.bias_qkv = attention_bias || f->bias_qkv;
     t.bias_o = attention_bias;
     t.bias_mlp = mlp_bias;

@@ -95,6 +95,9 @@ static const struct {
     {"qwen3_vl_vision",
      {QWEN_VL_TOWER, .n_layer = 27, .patch = 16, .d_model = 1152, .d_ffn = 4304,
       .act = FV_ACT_GELU_TANH, .patch_bias = true}},
+    {"qwen3_5_vision",
+     {QWEN_VL_TOWER, .n_layer = 27, .patch = 16, .d_model = 1152, .d_ffn = 4304,
+      .act = FV_ACT_GELU_TANH, .patch_bias = true}},
 };
 enum {
     N_TOWER = sizeof towers / sizeof *towers,

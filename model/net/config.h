@@ -6,10 +6,12 @@
  *
  * Letters: N layers, H query heads, Hkv KV heads, D head dim, d model width, m FFN width. */
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "kernels/ops.h"
 
+enum { FV_EXPERTS_MAX = 1024 };
 enum { FV_MAX_LAYERS = 256, FV_MAX_FEATURE_LAYERS = 8, FV_MAX_DEEPSTACK = 8 };
 
 typedef enum fv_rope_type {
@@ -28,14 +30,31 @@ typedef struct fv_rope_config {
     double beta_fast, beta_slow;              /* yarn */
     double attention_factor;                  /* yarn: queries and keys are longer by it */
     bool truncate;                            /* yarn: the ramp is between whole numbers */
-    /* M-RoPE: how many of the D/2 frequencies each coordinate of a position rotates, contiguous or
+    /* Ministral 3: the query of position p is multiplied by 1 + query_beta ln(1 + floor(p /
+     * query_span)); query_beta 0: by 1. */
+    double query_beta, query_span;
+    /* Only the first `rotary` dimensions of a head are rotated (0: all). Heads are stored with the
+     * pairs of rotated dimensions i and i + D/2, so that the others are pairs of frequency 0. */
+    int32_t rotary;
+    /* M-RoPE: how many of the frequencies each coordinate of a position rotates, contiguous or
      * interleaved. All 0: positions have one coordinate. */
     int32_t section[3];
     bool interleaved;
 } fv_rope_config;
 
+/* Recurrent layers (Gated DeltaNet, arXiv 2412.06464): they keep a state of fixed size in place of
+ * keys and values (kernels/recurrent.h). A model that has them repeats a pattern of `n` recurrent
+ * layers and one with attention. A LAYER of the network, of stores, plans and policies is one such
+ * pattern: it has the keys and values of its attention, and the states of the layers before. */
+typedef struct fv_recurrent_config {
+    int32_t n;              /* recurrent layers ahead of each layer's attention; 0: none */
+    int32_t n_key, n_value; /* heads of queries and keys; of values */
+    int32_t d_key, d_value; /* numbers of a head */
+    int32_t taps;           /* of the convolution: a token and those before it */
+} fv_recurrent_config;
+
 typedef struct fv_text_config {
-    char family[16]; /* "llama", "mistral", "qwen2" ... (model/families/text_config.c) */
+    char family[24]; /* "llama", "mistral", "qwen2" ... (model/families/text_config.c) */
     int32_t vocab, d_model, d_ffn, n_layer, n_head, n_kv, d_head;
     int32_t max_position; /* longest context */
     /* Sliding-window attention (Mistral 7B, arXiv 2310.06825): in layers that slide, the token at
@@ -57,12 +76,62 @@ typedef struct fv_text_config {
     bool norm_plus_one, post_norms;
     float embed_scale, query_scalar;
     bool image_whole;
-    int32_t bos; /* -1: none */
+    /* Granite: scores are multiplied by score_scale (0: query_scalar^-1/2), the outputs of attention
+     * and FFN by residual_scale (0: 1), and logits are divided by logits_divisor (0: 1). embed_images:
+     * embed_scale is that of image tokens too. */
+    float score_scale, residual_scale, logits_divisor;
+    bool embed_images;
+    bool fused; /* files have q, k and v in one tensor, and gate and up in another (Phi-3) */
+    /* A mixture of experts (arXiv 1701.06538) takes the place of the FFN in layers of `sparse`: of
+     * n_expert FFNs of width d_expert a token goes through the n_active with the highest router
+     * logits (model/net/experts.h). 0: no layer is sparse. */
+    int32_t n_expert, n_active, d_expert;
+    bool sparse[FV_MAX_LAYERS];
+    bool experts_transposed; /* files have the experts' matrices as [in, out] */
+    fv_recurrent_config recurrent;
+    bool
+        gated_attention; /* attention's output is multiplied by the sigmoid of a gate; q has both */
+    int32_t bos;         /* -1: none */
 } fv_text_config;
+
+/* Number of columns of the recurrent layers' queries, keys and values together. */
+static inline int32_t fv_recurrent_width(const fv_recurrent_config *r) {
+    return 2 * r->n_key * r->d_key + r->n_value * r->d_value;
+}
+
+/* Numbers of a recurrent layer's state: of the convolution, and of the delta rule. */
+static inline size_t fv_recurrent_conv_state(const fv_recurrent_config *r) {
+    return r->n ? (size_t)(r->taps - 1) * (size_t)fv_recurrent_width(r) : 0;
+}
+
+static inline size_t fv_recurrent_rule_state(const fv_recurrent_config *r) {
+    return (size_t)r->n_value * (size_t)r->d_key * (size_t)r->d_value;
+}
+
+/* Bytes of a sequence's states in one layer of the network. */
+static inline size_t fv_recurrent_state_bytes(const fv_recurrent_config *r) {
+    return (size_t)r->n * (fv_recurrent_conv_state(r) + fv_recurrent_rule_state(r)) * sizeof(float);
+}
 
 /* Index of a layer's RoPE: 0 `rope`, 1 `rope_slides`. */
 static inline int32_t fv_text_rope(const fv_text_config *c, int32_t layer) {
     return c->two_ropes && c->slides[layer];
+}
+
+/* Index of the RoPE of a layer's queries: that of its keys, or 1 where queries are scaled. */
+static inline int32_t fv_text_query_rope(const fv_text_config *c, int32_t layer) {
+    return c->rope.query_beta != 0 ? 1 : fv_text_rope(c, layer);
+}
+
+/* Number of RoPEs: keys' and queries' of all layers. */
+static inline int32_t fv_text_ropes(const fv_text_config *c) {
+    return c->two_ropes || c->rope.query_beta != 0 ? 2 : 1;
+}
+
+/* Width of the gated FFN that a token passes in a layer: that of all its active experts together in
+ * a sparse one. */
+static inline int64_t fv_text_ffn_width(const fv_text_config *c, int32_t layer) {
+    return c->sparse[layer] ? (int64_t)c->n_active * c->d_expert : c->d_ffn;
 }
 
 /* Longest context of a conversation. With compressed layers it is at most the sliding window:

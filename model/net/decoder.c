@@ -20,12 +20,16 @@
 #include <string.h>
 
 #include "common/convert.h"
+#include "model/net/experts.h"
 #include "model/net/forward_tables.h"
+#include "model/net/recurrent.h"
 
 /* Activations of one layer. */
 typedef struct layer_scratch {
     fv_tensor h, q, k, v, o, gate, up;
     fv_tensor some_h, some; /* for a set that is not all rows: states, and queries or keys */
+    fv_tensor some_raw;     /* heads of those, before they are rearranged */
+    fv_recurrent_scratch recurrent;
 } layer_scratch;
 
 /* ---- opening --------------------------------------------------------------------------- */
@@ -39,6 +43,23 @@ static fv_tensor factors_of(const fv_decoder *dec, fv_tensor w, float **at) {
     return made;
 }
 
+/* The factors of the last norm: those of the head's input, divided as the logits are. */
+static fv_tensor last_factors(const fv_decoder *dec, fv_tensor w, float **at) {
+    if (dec->cfg->logits_divisor == 0) return factors_of(dec, w, at);
+    fv_tensor made = fv_tensor_of(*at, FV_F32, 1, w.cols);
+    widen_row(w.data, w.dtype, (size_t)w.cols, *at);
+    for (int32_t i = 0; i < w.cols; i++) *(*at)++ /= dec->cfg->logits_divisor;
+    return made;
+}
+
+/* Makes a row of d equal factors; absent where the factor is 0, which stands for 1. */
+static fv_status equal_factors(fv_decoder *dec, float factor, float **at, fv_tensor *out) {
+    fv_tensor row = fv_tensor_of(*at, FV_F32, 1, dec->cfg->d_model);
+    if (factor == 0) return FV_OK;
+    for (int32_t i = 0; i < row.cols; i++) *(*at)++ = factor;
+    return fv_workspace_weight(&dec->ws, &row, out);
+}
+
 static fv_status load_layer(fv_decoder *dec, fv_text_layer in, fv_text_layer *out, float **at) {
     /* A layer is nothing but tensors, so both sides are walked as arrays of them. */
     _Static_assert(sizeof(fv_text_layer) % sizeof(fv_tensor) == 0, "tensors only");
@@ -48,29 +69,32 @@ static fv_status load_layer(fv_decoder *dec, fv_text_layer in, fv_text_layer *ou
                           &in.k_norm,    &in.attn_post_norm, &in.mlp_post_norm};
     for (size_t i = 0; i < sizeof norms / sizeof *norms; i++)
         *norms[i] = factors_of(dec, *norms[i], at);
+    if (dec->cfg->rope.rotary && in.q_norm.data) {
+        FV_TRY(fv_heads_arrange_host(dec->cfg, in.q_norm.data));
+        FV_TRY(fv_heads_arrange_host(dec->cfg, in.k_norm.data));
+    }
+    if (in.delta_qkv.data) fv_recurrent_weights(&dec->cfg->recurrent, &in, at);
     for (size_t i = 0; i < sizeof in / sizeof *from; i++)
         FV_TRY(fv_workspace_weight(&dec->ws, &from[i], &to[i]));
     return FV_OK;
 }
 
-/* Allocates memory for factors that differ from the file: 1 + w, and embed_scale as the first
- * row. */
+/* Allocates memory for factors that differ from the file: rows of embed_scale and residual_scale,
+ * 1 + w, and the last norm's. */
 static fv_status make_factors(fv_decoder *dec, float **at) {
     const fv_text_config *c = dec->cfg;
-    size_t d = (size_t)c->d_model, layer = 4 * d + 2 * (size_t)c->d_head;
-    if (!c->norm_plus_one && c->embed_scale == 0) return FV_OK;
-    *at = dec->made = malloc((2 * d + (size_t)c->n_layer * layer) * sizeof *dec->made);
+    size_t d = (size_t)c->d_model, layer = c->norm_plus_one ? 4 * d + 2 * (size_t)c->d_head : 0;
+    layer += (size_t)c->recurrent.n * (2 * d + fv_recurrent_made(&c->recurrent));
+    *at = dec->made = malloc((3 * d + (size_t)c->n_layer * layer) * sizeof *dec->made);
     if (!dec->made) return FV_FAIL(FV_ENOMEM, "out of memory for the norms' factors");
-    if (c->embed_scale == 0) return FV_OK;
-    fv_tensor row = fv_tensor_of(*at, FV_F32, 1, c->d_model);
-    for (size_t i = 0; i < d; i++) *(*at)++ = c->embed_scale;
-    return fv_workspace_weight(&dec->ws, &row, &dec->factor);
+    FV_TRY(equal_factors(dec, c->embed_scale, at, &dec->factor));
+    return equal_factors(dec, c->residual_scale, at, &dec->residual);
 }
 
 static fv_status load_weights(fv_decoder *dec, const fv_text_weights *host) {
     float *at = NULL;
     FV_TRY(make_factors(dec, &at));
-    fv_tensor norm = factors_of(dec, host->norm, &at);
+    fv_tensor norm = last_factors(dec, host->norm, &at);
     FV_TRY(fv_workspace_weight(&dec->ws, &host->embed, &dec->w.embed));
     FV_TRY(fv_workspace_weight(&dec->ws, &norm, &dec->w.norm));
     if (host->head.data == host->embed.data)
@@ -81,6 +105,12 @@ static fv_status load_weights(fv_decoder *dec, const fv_text_weights *host) {
     if (!dec->w.layer) return FV_FAIL(FV_ENOMEM, "out of memory for the list of layers");
     for (int32_t l = 0; l < dec->cfg->n_layer; l++)
         FV_TRY(load_layer(dec, host->layer[l], &dec->w.layer[l], &at));
+    int32_t n_recurrent = dec->cfg->n_layer * dec->cfg->recurrent.n;
+    if (n_recurrent == 0) return FV_OK;
+    dec->w.recurrent = calloc((size_t)n_recurrent, sizeof *dec->w.recurrent);
+    if (!dec->w.recurrent) return FV_FAIL(FV_ENOMEM, "out of memory for the list of layers");
+    for (int32_t i = 0; i < n_recurrent; i++)
+        FV_TRY(load_layer(dec, host->recurrent[i], &dec->w.recurrent[i], &at));
     return FV_OK;
 }
 
@@ -88,10 +118,13 @@ fv_status fv_decoder_open(fv_backend *be, const fv_text_config *cfg, const fv_te
                           fv_decoder **out) {
     fv_decoder *dec = calloc(1, sizeof *dec);
     if (!dec) return FV_FAIL(FV_ENOMEM, "out of memory for the decoder");
-    *dec = (fv_decoder){.be = be, .cfg = cfg, .ws = {.be = be}, .head_ws = {.be = be}};
+    *dec = (fv_decoder){
+        .be = be, .cfg = cfg, .ws = {.be = be}, .head_ws = {.be = be}, .experts_ws = {.be = be}};
     fv_rope_init(&dec->rope[0], &cfg->rope, cfg->d_head);
-    if (cfg->two_ropes) fv_rope_init(&dec->rope[1], &cfg->rope_slides, cfg->d_head);
-    fv_status st = load_weights(dec, host);
+    if (fv_text_ropes(cfg) > 1)
+        fv_rope_init(&dec->rope[1], cfg->two_ropes ? &cfg->rope_slides : &cfg->rope, cfg->d_head);
+    fv_status st = cfg->n_expert ? fv_experts_check(be) : FV_OK;
+    if (st == FV_OK) st = load_weights(dec, host);
     if (st != FV_OK) {
         fv_decoder_close(dec);
         return st;
@@ -104,8 +137,10 @@ void fv_decoder_close(fv_decoder *dec) {
     if (!dec) return;
     fv_workspace_fini(&dec->ws);
     fv_workspace_fini(&dec->head_ws);
+    fv_workspace_fini(&dec->experts_ws);
     fv_arena_fini(&dec->host);
     free(dec->w.layer);
+    free(dec->w.recurrent);
     free(dec->made);
     free(dec);
 }
@@ -114,6 +149,15 @@ const fv_text_config *fv_decoder_config(const fv_decoder *dec) { return dec->cfg
 
 fv_backend *fv_decoder_backend(const fv_decoder *dec) { return dec->be; }
 
+/* y = x times a row of factors, or y += that. */
+static fv_status scale_rows(fv_decoder *dec, fv_tensor x, fv_tensor factors, fv_tensor y,
+                            bool add) {
+    fv_activate_args a = {.act = FV_ACT_NONE, .x = x, .gate = factors, .y = y, .accumulate = add};
+    a.gate.rows = x.rows;
+    a.gate.ld = 0;
+    return dec->be->ops->activate(dec->be, &a);
+}
+
 fv_status fv_decoder_embed(fv_decoder *dec, const int32_t *ids, int32_t n, fv_tensor y) {
     for (int32_t i = 0; i < n; i++)
         if (ids[i] < 0 || ids[i] >= dec->cfg->vocab)
@@ -121,11 +165,14 @@ fv_status fv_decoder_embed(fv_decoder *dec, const int32_t *ids, int32_t n, fv_te
                            dec->cfg->vocab);
     fv_index_select_args a = {.table = dec->w.embed, .y = y, .ids = ids};
     FV_TRY(dec->be->ops->index_select(dec->be, &a));
-    if (!dec->factor.data) return FV_OK;
-    fv_activate_args scale = {.act = FV_ACT_NONE, .x = y, .gate = dec->factor, .y = y};
-    scale.gate.rows = n;
-    scale.gate.ld = 0;
-    return dec->be->ops->activate(dec->be, &scale);
+    return dec->factor.data ? scale_rows(dec, y, dec->factor, y, false) : FV_OK;
+}
+
+fv_status fv_decoder_embed_images(fv_decoder *dec, fv_tensor x, fv_tensor y) {
+    fv_activate_args copy = {.act = FV_ACT_NONE, .x = x, .y = y};
+    if (dec->cfg->embed_images && dec->factor.data)
+        return scale_rows(dec, x, dec->factor, y, false);
+    return dec->be->ops->activate(dec->be, &copy);
 }
 
 /* ---- scratch --------------------------------------------------------------------------- */
@@ -134,7 +181,7 @@ static size_t scratch_bytes(const fv_text_config *c, fv_dtype act, int32_t rows)
     size_t head = fv_workspace_need(act, rows, c->n_head * c->d_head);
     size_t kv = fv_workspace_need(act, rows, c->n_kv * c->d_head);
     return fv_workspace_need(act, rows, c->d_model) + 2 * head + 2 * kv +
-           2 * fv_workspace_need(act, rows, c->d_ffn);
+           2 * fv_workspace_need(act, rows, c->d_ffn) + fv_recurrent_scratch_bytes(c, act, rows);
 }
 
 static layer_scratch cut_scratch(fv_decoder *dec, int32_t rows) {
@@ -148,19 +195,24 @@ static layer_scratch cut_scratch(fv_decoder *dec, int32_t rows) {
     s.o = fv_workspace_cut(&dec->ws, act, rows, c->n_head * c->d_head);
     s.gate = fv_workspace_cut(&dec->ws, act, rows, c->d_ffn);
     s.up = fv_workspace_cut(&dec->ws, act, rows, c->d_ffn);
+    s.recurrent = fv_recurrent_scratch_cut(dec, rows);
     return s;
 }
 
 /* Scratch of sets that are not all rows; queries are the widest that go through it. */
 static size_t some_bytes(const fv_text_config *c, fv_dtype act, int32_t rows) {
-    return fv_workspace_need(act, rows, c->d_model) +
-           fv_workspace_need(act, rows, c->n_head * c->d_head);
+    int32_t q = c->n_head * c->d_head;
+    return fv_workspace_need(act, rows, c->d_model) + fv_workspace_need(act, rows, q) +
+           (fv_heads_arranged(c) ? fv_workspace_need(act, rows, 2 * q) : 0);
 }
 
 static void cut_subset(fv_decoder *dec, int32_t rows, layer_scratch *s) {
     s->some_h = fv_workspace_cut(&dec->ws, dec->be->ops->act, rows, dec->cfg->d_model);
     s->some =
         fv_workspace_cut(&dec->ws, dec->be->ops->act, rows, dec->cfg->n_head * dec->cfg->d_head);
+    if (fv_heads_arranged(dec->cfg))
+        s->some_raw = fv_workspace_cut(&dec->ws, dec->be->ops->act, rows,
+                                       2 * dec->cfg->n_head * dec->cfg->d_head);
 }
 
 /* ---- one layer ------------------------------------------------------------------------- */
@@ -181,16 +233,21 @@ fv_status fv_decoder_rope(fv_decoder *dec, fv_tensor weight, fv_tensor x, fv_ten
     return dec->be->ops->rope(dec->be, &a);
 }
 
-/* y += x w^T + bias; with post_norms the product is normed first, in h. */
+/* y += h, normed first with post_norms, scaled with residual_scale; h is overwritten. */
+static fv_status add_output(fv_decoder *dec, fv_tensor h, fv_tensor post_norm, fv_tensor y) {
+    fv_activate_args add = {.act = FV_ACT_NONE, .x = h, .y = y, .accumulate = true};
+    if (post_norm.data) FV_TRY(norm(dec, h, post_norm, h));
+    if (dec->residual.data) return scale_rows(dec, h, dec->residual, y, true);
+    return dec->be->ops->activate(dec->be, &add);
+}
+
+/* y += x w^T + bias; with post_norms the product is normed first, with residual_scale scaled, in h. */
 static fv_status linear_add(fv_decoder *dec, fv_tensor x, fv_tensor w, fv_tensor bias,
                             fv_tensor post_norm, fv_tensor h, fv_tensor y) {
-    bool normed = post_norm.data;
-    fv_linear_args a = {.x = x, .n_part = 1, .part = {{w, bias, normed ? h : y, !normed}}};
-    fv_activate_args add = {.act = FV_ACT_NONE, .x = h, .y = y, .accumulate = true};
+    bool apart = post_norm.data || dec->residual.data;
+    fv_linear_args a = {.x = x, .n_part = 1, .part = {{w, bias, apart ? h : y, !apart}}};
     FV_TRY(dec->be->ops->linear(dec->be, &a));
-    if (!normed) return FV_OK;
-    FV_TRY(norm(dec, h, post_norm, h));
-    return dec->be->ops->activate(dec->be, &add);
+    return apart ? add_output(dec, h, post_norm, y) : FV_OK;
 }
 
 /* Reserves memory for the pass's rows in a layer and points `write` to it. */
@@ -224,17 +281,26 @@ static fv_status declare_rows(const fv_forward_batch *pass, const fv_forward_tab
     return FV_OK;
 }
 
+/* Heads of a projection to queries, with or without a gate, or to keys. */
+static int32_t weight_heads(const fv_decoder *dec, fv_tensor w) {
+    int32_t D = dec->cfg->d_head;
+    return w.rows == 2 * dec->cfg->n_head * D ? dec->cfg->n_head : w.rows / D;
+}
+
 /* y = RoPE(norm(h w^T + bias)) for a set's rows, packed; y is cut from s->some. */
-static fv_status project_subset(fv_decoder *dec, int32_t l, const fv_query_rows *set,
+static fv_status project_subset(fv_decoder *dec, int32_t rope, const fv_query_rows *set,
                                 const layer_scratch *s, fv_tensor w, fv_tensor bias,
                                 fv_tensor weight, fv_tensor *y) {
     fv_tensor h = fv_tensor_rows(s->some_h, 0, set->n);
-    *y = fv_tensor_of(s->some.data, s->some.dtype, set->n, w.rows);
+    bool arranged = fv_heads_arranged(dec->cfg);
+    int32_t heads = weight_heads(dec, w), stride = w.rows / heads;
+    *y = fv_tensor_of(s->some.data, s->some.dtype, set->n, heads * dec->cfg->d_head);
+    fv_tensor raw = fv_tensor_of(s->some_raw.data, s->some.dtype, set->n, w.rows);
     fv_index_select_args rows = {.table = s->h, .y = h, .ids = set->row};
-    fv_linear_args a = {.x = h, .n_part = 1, .part = {{w, bias, *y, false}}};
+    fv_linear_args a = {.x = h, .n_part = 1, .part = {{w, bias, arranged ? raw : *y, false}}};
     FV_TRY(dec->be->ops->index_select(dec->be, &rows));
     FV_TRY(dec->be->ops->linear(dec->be, &a));
-    int32_t rope = fv_text_rope(dec->cfg, l);
+    if (arranged) FV_TRY(fv_heads_arrange(dec, raw, stride, *y));
     return fv_decoder_rope(dec, weight, *y, set->cos[rope], set->sin[rope]);
 }
 
@@ -261,7 +327,8 @@ static fv_status write_kv(fv_decoder *dec, const fv_forward_batch *pass, fv_forw
     FV_TRY(write_rows(dec, pass, t->write, keys->all ? s->k : none, s->v));
     if (!keys->all && keys->n > 0) {
         FV_TRY(reserve_rows(pass, t, l, keys->write));
-        FV_TRY(project_subset(dec, l, keys, s, w->k, w->k_bias, w->k_norm, &k));
+        FV_TRY(project_subset(dec, fv_text_rope(dec->cfg, l), keys, s, w->k, w->k_bias, w->k_norm,
+                              &k));
         FV_TRY(write_rows(dec, pass, keys->write, k, none));
     }
     return declare_rows(pass, t, l);
@@ -273,17 +340,24 @@ static fv_status project(fv_decoder *dec, const fv_forward_batch *pass, fv_forwa
                          int32_t l, const fv_query_rows *queries, const fv_query_rows *keys,
                          const layer_scratch *s) {
     const fv_text_layer *w = &dec->w.layer[l];
+    const fv_recurrent_scratch *raw = &s->recurrent;
+    bool arranged = fv_heads_arranged(dec->cfg), gated = dec->cfg->gated_attention;
+    fv_tensor k = arranged ? raw->raw_k : s->k, q_raw = arranged ? raw->raw : s->q;
     fv_linear_args a = {.x = s->h, .n_part = 1, .part = {{w->v, w->v_bias, s->v, false}}};
-    if (keys->all) a.part[a.n_part++] = (fv_linear_part){w->k, w->k_bias, s->k, false};
-    if (queries->all) a.part[a.n_part++] = (fv_linear_part){w->q, w->q_bias, s->q, false};
+    if (keys->all) a.part[a.n_part++] = (fv_linear_part){w->k, w->k_bias, k, false};
+    if (queries->all || gated) a.part[a.n_part++] = (fv_linear_part){w->q, w->q_bias, q_raw, false};
     FV_TRY(dec->be->ops->linear(dec->be, &a));
-    fv_tensor c = t->cos[fv_text_rope(dec->cfg, l)], sine = t->sin[fv_text_rope(dec->cfg, l)];
-    if (keys->all) FV_TRY(fv_decoder_rope(dec, w->k_norm, s->k, c, sine));
-    if (queries->all) FV_TRY(fv_decoder_rope(dec, w->q_norm, s->q, c, sine));
+    if (gated) FV_TRY(fv_heads_gate(dec, q_raw, raw->gate));
+    if (arranged && keys->all) FV_TRY(fv_heads_arrange(dec, k, dec->cfg->d_head, s->k));
+    if (arranged && queries->all)
+        FV_TRY(fv_heads_arrange(dec, q_raw, q_raw.cols / dec->cfg->n_head, s->q));
+    const int32_t k_rope = fv_text_rope(dec->cfg, l), q_rope = fv_text_query_rope(dec->cfg, l);
+    if (keys->all) FV_TRY(fv_decoder_rope(dec, w->k_norm, s->k, t->cos[k_rope], t->sin[k_rope]));
+    if (queries->all) FV_TRY(fv_decoder_rope(dec, w->q_norm, s->q, t->cos[q_rope], t->sin[q_rope]));
     FV_TRY(write_kv(dec, pass, t, l, keys, s));
     if (queries->all || queries->n == 0) return FV_OK;
     fv_tensor q;
-    FV_TRY(project_subset(dec, l, queries, s, w->q, w->q_bias, w->q_norm, &q));
+    FV_TRY(project_subset(dec, q_rope, queries, s, w->q, w->q_bias, w->q_norm, &q));
     return spread(dec, queries, q, s->q);
 }
 
@@ -322,6 +396,10 @@ static fv_status attend(fv_decoder *dec, const fv_forward_batch *pass, const fv_
 
 static fv_status ffn(fv_decoder *dec, const fv_text_layer *w, const layer_scratch *s, fv_tensor x) {
     FV_TRY(norm(dec, x, w->mlp_norm, s->h));
+    if (w->router.data) {
+        FV_TRY(fv_experts_run(&dec->experts_ws, dec->cfg, w, s->h, s->h));
+        return add_output(dec, s->h, w->mlp_post_norm, x);
+    }
     fv_linear_args in = {
         .x = s->h,
         .n_part = 2,
@@ -330,6 +408,30 @@ static fv_status ffn(fv_decoder *dec, const fv_text_layer *w, const layer_scratc
     fv_activate_args act = {.act = dec->cfg->act, .x = s->gate, .gate = s->up, .y = s->gate};
     FV_TRY(dec->be->ops->activate(dec->be, &act));
     return linear_add(dec, s->gate, w->down, w->down_bias, w->mlp_post_norm, s->h, x);
+}
+
+/* Runs the recurrent layers ahead of layer l's attention, over all rows. */
+static fv_status recurrent_layers(fv_decoder *dec, const fv_forward_batch *pass, int32_t l,
+                                  const layer_scratch *s) {
+    const fv_recurrent_config *r = &dec->cfg->recurrent;
+    fv_tensor o, none = {0};
+    for (int32_t i = 0; i < r->n; i++) {
+        const fv_text_layer *w = &dec->w.recurrent[(ptrdiff_t)l * r->n + i];
+        FV_TRY(norm(dec, pass->x, w->attn_norm, s->h));
+        FV_TRY(fv_recurrent_mix(dec, pass, l, i, s->h, &s->recurrent, &o));
+        FV_TRY(linear_add(dec, o, w->delta_out, none, none, s->h, pass->x));
+        FV_TRY(ffn(dec, w, s, pass->x));
+    }
+    return FV_OK;
+}
+
+/* Multiplies attention's output *o by the sigmoid of its gate, if the model has one. */
+static fv_status apply_gate(fv_decoder *dec, const layer_scratch *s, fv_tensor *o) {
+    fv_tensor gate = s->recurrent.gate;
+    if (!dec->cfg->gated_attention) return FV_OK;
+    fv_activate_args a = {.act = FV_ACT_SIGMOID, .x = gate, .gate = *o, .y = gate};
+    *o = gate;
+    return dec->be->ops->activate(dec->be, &a);
 }
 
 /* A layer, and the rows that compute their own queries and keys in it. */
@@ -341,10 +443,13 @@ typedef struct layer_of_pass {
 static fv_status layer_all_rows(fv_decoder *dec, const fv_forward_batch *pass, fv_forward_tables *t,
                                 layer_of_pass at, const layer_scratch *s) {
     const fv_text_layer *w = &dec->w.layer[at.l];
+    fv_tensor o = s->o;
+    FV_TRY(recurrent_layers(dec, pass, at.l, s));
     FV_TRY(norm(dec, pass->x, w->attn_norm, s->h));
     FV_TRY(project(dec, pass, t, at.l, at.queries, at.keys, s));
     FV_TRY(attend(dec, pass, t, t->attn, at.l, s->q, s->o));
-    FV_TRY(linear_add(dec, s->o, w->o, w->o_bias, w->attn_post_norm, s->h, pass->x));
+    FV_TRY(apply_gate(dec, s, &o));
+    FV_TRY(linear_add(dec, o, w->o, w->o_bias, w->attn_post_norm, s->h, pass->x));
     return ffn(dec, w, s, pass->x);
 }
 
@@ -354,6 +459,7 @@ static fv_status layer_wanted_rows(fv_decoder *dec, fv_forward_batch *pass, fv_f
                                    layer_of_pass at, const layer_scratch *s) {
     const fv_text_layer *w = &dec->w.layer[at.l];
     int32_t n = t->n_wanted;
+    FV_TRY(recurrent_layers(dec, pass, at.l, s));
     FV_TRY(norm(dec, pass->x, w->attn_norm, s->h));
     FV_TRY(project(dec, pass, t, at.l, at.queries, at.keys, s));
     pass->out = fv_workspace_cut(&dec->ws, FV_F32, n, dec->cfg->d_model);
@@ -363,8 +469,13 @@ static fv_status layer_wanted_rows(fv_decoder *dec, fv_forward_batch *pass, fv_f
     fv_index_select_args queries = {.table = s->q, .y = few.q, .ids = t->wanted};
     FV_TRY(dec->be->ops->index_select(dec->be, &rows));
     FV_TRY(dec->be->ops->index_select(dec->be, &queries));
+    fv_index_select_args gates = {
+        .table = s->recurrent.gate, .y = few.recurrent.gate, .ids = t->wanted};
+    if (dec->cfg->gated_attention) FV_TRY(dec->be->ops->index_select(dec->be, &gates));
     FV_TRY(attend(dec, pass, t, t->attn_wanted, at.l, few.q, few.o));
-    FV_TRY(linear_add(dec, few.o, w->o, w->o_bias, w->attn_post_norm, few.h, pass->out));
+    fv_tensor o = few.o;
+    FV_TRY(apply_gate(dec, &few, &o));
+    FV_TRY(linear_add(dec, o, w->o, w->o_bias, w->attn_post_norm, few.h, pass->out));
     return ffn(dec, w, &few, pass->out);
 }
 
@@ -426,6 +537,7 @@ fv_status fv_decoder_layers(fv_decoder *dec, fv_forward_batch *pass, int32_t l0,
     assert(l0 >= 0 && l0 <= l1 && l1 <= c->n_layer);
     pass->out = (fv_tensor){0};
     if (pass->x.rows == 0) return FV_OK;
+    if (c->recurrent.n) FV_TRY(fv_recurrent_begin(pass, l0));
     fv_arena_reset(&dec->host);
     FV_TRY(fv_forward_tables_make(c, pass, l0, l1, &dec->host, &t));
     FV_TRY(fv_workspace_reset(&dec->ws, pass_bytes(dec, pass, &t)));

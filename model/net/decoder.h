@@ -12,7 +12,16 @@
  *   RoPE(q, k, rope_pos);  append k, v
  *   x = x + (attention(q) Wo^T + bo)
  *   x = x + (act(h' Wg^T) * (h' Wu^T)) Wd^T,   h' = RMSNorm(x)
+ *   in a sparse layer the last term is that of a mixture of experts (experts.h)
  *   with post_norms, both terms added to x are normed: RMSNorm(attention(q) Wo^T), ...
+ *
+ * In a model with recurrent layers (config.h) a layer begins with them; attention's output may be
+ * multiplied by the sigmoid of a gate, which the queries' projection computes too:
+ *
+ *   x = x + (silu(z) * RMSNorm(delta_rule(h))) Wout^T;   x = x + FFN(x)      as many times as there are
+ *
+ * Their states are in the sequences' stores (fv_kv_state): each row that runs through a layer changes
+ * them once, and what a store drops later stays in them.
  *
  * A layer whose store borrows keys (fv_kv_borrow) is lazy for that sequence: rows of a segment that
  * borrows use the queries and keys that the same rows had in the source layer, and compute values
@@ -37,6 +46,9 @@ fv_backend *fv_decoder_backend(const fv_decoder *dec);
 
 /* Embeddings of n token ids into y [n, d]. FV_EINVAL for an id outside the vocabulary. */
 fv_status fv_decoder_embed(fv_decoder *dec, const int32_t *ids, int32_t n, fv_tensor y);
+
+/* Copies embeddings of image tokens x [n, d] to y, scaled as the model scales them. */
+fv_status fv_decoder_embed_images(fv_decoder *dec, fv_tensor x, fv_tensor y);
 
 /* A capture: the attention of a sequence's last tokens to each key in one layer, per query head,
  * summed over those tokens. For a single token, added to zeros, these are its attention

@@ -13,12 +13,14 @@ struct fv_decoder {
     fv_backend *be;
     const fv_text_config *cfg;
     fv_text_weights w;
-    fv_workspace ws;      /* activations of a pass */
-    fv_workspace head_ws; /* activations of the head; its inputs are in ws */
-    fv_rope rope[2];      /* [fv_text_rope] */
-    float *made;          /* weights that differ from the file: norms of 1 + w, embed_scale */
-    fv_tensor factor;     /* [1, d] embed_scale; absent without it */
-    fv_arena host;        /* the pass's tables */
+    fv_workspace ws;             /* activations of a pass */
+    fv_workspace head_ws;        /* activations of the head; its inputs are in ws */
+    fv_workspace experts_ws;     /* those of a mixture of experts, for the tokens of one call */
+    fv_rope rope[2];             /* [fv_text_rope, fv_text_query_rope] */
+    float *made;                 /* weights that differ from the file: norms of 1 + w, scales */
+    fv_tensor factor;            /* [1, d] embed_scale; absent without it */
+    fv_tensor residual;          /* [1, d] residual_scale; absent without it */
+    fv_arena host;               /* the pass's tables */
     fv_decoder_watcher *watcher; /* or NULL */
     void *watcher_user;
     fv_tensor lse; /* [rows, H] log-sum-exp of a watched pass */

@@ -197,7 +197,7 @@ fv_status fv_forward_tables_make(const fv_text_config *cfg, const fv_forward_bat
 
 size_t fv_forward_tables_bytes(const fv_text_config *cfg, const fv_forward_batch *pass,
                                const fv_forward_tables *t) {
-    int32_t half = cfg->d_head / 2, n_angles = cfg->two_ropes ? 4 : 2;
+    int32_t half = cfg->d_head / 2, n_angles = 2 * fv_text_ropes(cfg);
     size_t bytes = (size_t)n_angles * fv_workspace_need(FV_F32, t->n_rows, half) +
                    fv_captures_bytes(cfg, pass) +
                    fv_packed_forward_bytes(cfg, pass, &t->packed, t->n_rows);
@@ -206,13 +206,16 @@ size_t fv_forward_tables_bytes(const fv_text_config *cfg, const fv_forward_batch
     return bytes;
 }
 
-static fv_status put_angles(const fv_forward_tables *t, const fv_rope *rope, fv_arena *arena,
-                            fv_workspace *ws, fv_tensor *cosines, fv_tensor *sines) {
+/* Puts angles of all rows; with `scaled` those of queries. */
+static fv_status put_angles(const fv_forward_tables *t, const fv_rope *rope,
+                            const fv_rope_config *scaled, fv_arena *arena, fv_workspace *ws,
+                            fv_tensor *cosines, fv_tensor *sines) {
     float *c, *s;
     int32_t n = t->n_rows;
     FV_TRY(FV_ARENA_NEW(arena, (size_t)n * (size_t)rope->half, c));
     FV_TRY(FV_ARENA_NEW(arena, (size_t)n * (size_t)rope->half, s));
     fv_rope_angles(rope, t->rope_pos, n, c, s);
+    if (scaled) fv_rope_scale_queries(scaled, t->rope_pos, n, rope->half, c, s);
     *cosines = fv_workspace_cut(ws, FV_F32, n, rope->half);
     *sines = fv_workspace_cut(ws, FV_F32, n, rope->half);
     fv_device *dev = ws->be->device;
@@ -238,8 +241,9 @@ static fv_status put_set(const fv_forward_tables *t, int32_t rope, fv_query_rows
 fv_status fv_forward_tables_put(const fv_text_config *cfg, const fv_forward_batch *pass,
                                 fv_forward_tables *t, const fv_rope rope[2], fv_arena *arena,
                                 fv_workspace *ws) {
-    for (int32_t k = 0; k <= cfg->two_ropes; k++) {
-        FV_TRY(put_angles(t, &rope[k], arena, ws, &t->cos[k], &t->sin[k]));
+    for (int32_t k = 0; k < fv_text_ropes(cfg); k++) {
+        const fv_rope_config *scaled = k == 1 && cfg->rope.query_beta != 0 ? &cfg->rope : NULL;
+        FV_TRY(put_angles(t, &rope[k], scaled, arena, ws, &t->cos[k], &t->sin[k]));
         for (int32_t i = 0; i < t->n_set; i++) FV_TRY(put_set(t, k, &t->set[i], ws));
     }
     fv_packed_forward_put(cfg, pass, &t->packed, t->n_rows, ws);

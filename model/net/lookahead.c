@@ -8,7 +8,8 @@
 
 typedef struct peeked {
     fv_tensor h, k, q, o, lse, sum, cos, sin;
-    fv_tensor kv; /* [n Hkv, D] of the store's type: keys by head */
+    fv_tensor q_cos, q_sin; /* [1, D / 2] of the last row's query */
+    fv_tensor kv;           /* [n Hkv, D] of the store's type: keys by head */
 } peeked;
 
 static size_t lookahead_bytes(const fv_text_config *c, fv_dtype act,
@@ -17,7 +18,7 @@ static size_t lookahead_bytes(const fv_text_config *c, fv_dtype act,
     return fv_workspace_need(act, n, c->d_model) + fv_workspace_need(act, n, c->n_kv * c->d_head) +
            2 * fv_workspace_need(act, 1, c->n_head * c->d_head) +
            fv_workspace_need(FV_F32, 1, c->n_head) + fv_workspace_need(FV_F32, c->n_head, n) +
-           2 * fv_workspace_need(FV_F32, n, half) +
+           2 * fv_workspace_need(FV_F32, n, half) + 2 * fv_workspace_need(FV_F32, 1, half) +
            fv_workspace_need(fv_kv_get_shape(lookahead->kv)->dtype, n * c->n_kv, c->d_head);
 }
 
@@ -35,6 +36,8 @@ static peeked cut(fv_decoder *dec, const fv_lookahead *lookahead) {
     s.sum = fv_workspace_cut(ws, FV_F32, c->n_head, n);
     s.cos = fv_workspace_cut(ws, FV_F32, n, c->d_head / 2);
     s.sin = fv_workspace_cut(ws, FV_F32, n, c->d_head / 2);
+    s.q_cos = fv_workspace_cut(ws, FV_F32, 1, c->d_head / 2);
+    s.q_sin = fv_workspace_cut(ws, FV_F32, 1, c->d_head / 2);
     s.kv = fv_workspace_cut(ws, fv_kv_get_shape(lookahead->kv)->dtype, n * c->n_kv, c->d_head);
     return s;
 }
@@ -53,8 +56,7 @@ static fv_status project(fv_decoder *dec, const fv_lookahead *lookahead, const p
     FV_TRY(ops->linear(dec->be, &keys));
     FV_TRY(ops->linear(dec->be, &query));
     FV_TRY(fv_decoder_rope(dec, w->k_norm, s->k, s->cos, s->sin));
-    return fv_decoder_rope(dec, w->q_norm, s->q, fv_tensor_rows(s->cos, last, 1),
-                           fv_tensor_rows(s->sin, last, 1));
+    return fv_decoder_rope(dec, w->q_norm, s->q, s->q_cos, s->q_sin);
 }
 
 static fv_status put_angles(fv_decoder *dec, const fv_lookahead *lookahead, const peeked *s) {
@@ -66,7 +68,17 @@ static fv_status put_angles(fv_decoder *dec, const fv_lookahead *lookahead, cons
     const fv_rope *rope = &dec->rope[fv_text_rope(dec->cfg, lookahead->layer)];
     fv_rope_angles(rope, lookahead->rope_pos, lookahead->x.rows, cosine, sine);
     FV_TRY(dev->ops->copy_async(dev, s->cos.data, cosine, n * sizeof *cosine));
-    return dev->ops->copy_async(dev, s->sin.data, sine, n * sizeof *sine);
+    FV_TRY(dev->ops->copy_async(dev, s->sin.data, sine, n * sizeof *sine));
+    const int32_t last = lookahead->x.rows - 1, half = rope->half;
+    float *c, *q;
+    FV_TRY(FV_ARENA_NEW(&dec->host, half, c));
+    FV_TRY(FV_ARENA_NEW(&dec->host, half, q));
+    memcpy(c, cosine + (size_t)last * (size_t)half, (size_t)half * sizeof *c);
+    memcpy(q, sine + (size_t)last * (size_t)half, (size_t)half * sizeof *q);
+    if (dec->cfg->rope.query_beta != 0)
+        fv_rope_scale_queries(&dec->cfg->rope, &lookahead->rope_pos[last], 1, half, c, q);
+    FV_TRY(dev->ops->copy_async(dev, s->q_cos.data, c, (size_t)half * sizeof *c));
+    return dev->ops->copy_async(dev, s->q_sin.data, q, (size_t)half * sizeof *q);
 }
 
 /* Makes block tables of one segment over s->kv. Values are the keys again, since the output is not

@@ -38,8 +38,18 @@ static float yarn_scaled(const fv_rope_config *cfg, int32_t d_head, int32_t i, f
 
 float fv_attention_scale(const fv_text_config *cfg) {
     float scale = 1.0f / sqrtf(cfg->query_scalar > 0 ? cfg->query_scalar : (float)cfg->d_head);
+    if (cfg->score_scale > 0) scale = cfg->score_scale;
     if (cfg->rope.type != FV_ROPE_YARN) return scale;
     return scale * (float)(cfg->rope.attention_factor * cfg->rope.attention_factor);
+}
+
+void fv_rope_scale_queries(const fv_rope_config *cfg, const fv_rope_pos *pos, int32_t rows,
+                           int32_t half, float *c, float *s) {
+    for (int32_t r = 0; r < rows; r++) {
+        const double spans = floor((double)pos[r].t / cfg->query_span);
+        const float by = (float)(1 + cfg->query_beta * log(1 + spans));
+        for (int32_t i = r * half; i < (r + 1) * half; i++) c[i] *= by, s[i] *= by;
+    }
 }
 
 bool fv_rope_has_sections(const fv_rope_config *cfg) { return cfg->section[0] > 0; }
@@ -53,12 +63,13 @@ static uint8_t axis_of(const fv_rope_config *cfg, int32_t i) {
 
 void fv_rope_init(fv_rope *r, const fv_rope_config *cfg, int32_t d_head) {
     assert(d_head % 2 == 0 && d_head / 2 <= FV_ROPE_MAX_HALF);
-    r->half = d_head / 2;
-    for (int32_t i = 0; i < r->half; i++) {
-        float f = 1.0f / powf((float)cfg->theta, (float)(2 * i) / (float)d_head);
+    int32_t rotary = cfg->rotary ? cfg->rotary : d_head;
+    *r = (fv_rope){.half = d_head / 2};
+    for (int32_t i = 0; i < rotary / 2; i++) {
+        float f = 1.0f / powf((float)cfg->theta, (float)(2 * i) / (float)rotary);
         if (cfg->type == FV_ROPE_LINEAR) f /= (float)cfg->factor;
         if (cfg->type == FV_ROPE_LLAMA3) f = llama3_scale(cfg, f);
-        if (cfg->type == FV_ROPE_YARN) f = yarn_scaled(cfg, d_head, i, f);
+        if (cfg->type == FV_ROPE_YARN) f = yarn_scaled(cfg, rotary, i, f);
         r->freq[i] = f;
         r->axis[i] = axis_of(cfg, i);
     }

@@ -12,6 +12,9 @@
  *     (m q)(m k) / sqrt(D) = q k m^2 / sqrt(D)
  * so that stored keys and rotations of them are free of it.
  *
+ * Ministral 3 multiplies the query of position p by a number that grows with p. Cosines and sines of
+ * queries are multiplied by it, as a rotation is linear; keys have tables of their own.
+ *
  * M-RoPE (Qwen2-VL, arXiv 2409.12191) divides the frequencies among the coordinates (t, h, w) of a
  * position: angle[p,i] = p[axis_i] f_i. Sections are contiguous: t, then h, then w; or interleaved
  * (Qwen3-VL): t h w t h w ..., until h and w have as many as they need, and t the rest. A rotation
@@ -25,6 +28,11 @@ void fv_rope_init(fv_rope *r, const fv_rope_config *cfg, int32_t d_head);
 
 /* Scale by which scores q k are multiplied. */
 float fv_attention_scale(const fv_text_config *cfg);
+
+/* Multiplies cosines and sines [rows, half] of queries by 1 + query_beta ln(1 + floor(p /
+ * query_span)). */
+void fv_rope_scale_queries(const fv_rope_config *cfg, const fv_rope_pos *pos, int32_t rows,
+                           int32_t half, float *c, float *s);
 
 /* Returns whether positions have three coordinates. */
 bool fv_rope_has_sections(const fv_rope_config *cfg);

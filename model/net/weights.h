@@ -7,20 +7,30 @@
 
 typedef struct fv_text_layer {
     fv_tensor attn_norm;  /* [1, d] */
-    fv_tensor q, k, v, o; /* [H D, d] [Hkv D, d] [Hkv D, d] [d, H D] */
+    fv_tensor q, k, v, o; /* [H D, d] [Hkv D, d] [Hkv D, d] [d, H D]; with a gate q is
+                           * [H 2 D, d], of each head the query, then the gate */
     fv_tensor q_bias, k_bias, v_bias, o_bias;
     fv_tensor q_norm, k_norm;                /* [1, D], of each head */
     fv_tensor mlp_norm;                      /* [1, d] */
     fv_tensor attn_post_norm, mlp_post_norm; /* [1, d], with post_norms */
     fv_tensor gate, up, down;                /* [m, d] [m, d] [d, m] */
     fv_tensor gate_bias, up_bias, down_bias;
+    /* In a sparse layer these take the place of gate, up and down: [E, d]; [E 2m, d], of each expert
+     * its gate and then its up projection; [E d, m]. m is the width of an expert. */
+    fv_tensor router, experts_in, experts_out;
+    /* A recurrent layer has these in place of q, k, v and o: Hv value heads, C columns. */
+    fv_tensor delta_qkv, delta_z, delta_b, delta_a; /* [C, d] [Hv Dv, d] [Hv, d] [Hv, d] */
+    fv_tensor delta_conv;                           /* [C, taps] */
+    fv_tensor delta_log_rate, delta_shift;          /* [1, Hv] */
+    fv_tensor delta_norm, delta_out;                /* [1, Dv] [d, Hv Dv] */
 } fv_text_layer;
 
 typedef struct fv_text_weights {
-    fv_tensor embed;      /* [vocab, d] */
-    fv_text_layer *layer; /* [N] */
-    fv_tensor norm;       /* [1, d] */
-    fv_tensor head;       /* [vocab, d]; the embedding itself when tied */
+    fv_tensor embed;          /* [vocab, d] */
+    fv_text_layer *layer;     /* [N] */
+    fv_text_layer *recurrent; /* [N, recurrent layers ahead of each]; absent without them */
+    fv_tensor norm;           /* [1, d] */
+    fv_tensor head;           /* [vocab, d]; the embedding itself when tied */
 } fv_text_weights;
 
 typedef struct fv_vision_layer {

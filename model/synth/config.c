@@ -17,6 +17,9 @@ enum {
     SCALE = 2,
     TILES = 6,
     LEAST = 4,
+    EXPERTS = 8,
+    ACTIVE = 3,
+    SPAN = 32, /* positions of Ministral 3's original context */
     MOST = 30,
     SIDE = 4
 };
@@ -48,10 +51,27 @@ static const shape *find_shape(const char *name) {
 /* M-RoPE's sections in the proportions 16, 24, 24 of 64 frequencies, or 24, 20, 20 if
  * interleaved. */
 static void add_sections(const shape *s, const char *family, json_t *rope) {
-    bool interleaved = !strcmp(family, "qwen3_vl_text");
-    int32_t half = s->d_head / 2, hw = half * (interleaved ? 5 : 6) / 16;
+    bool recurrent = !strcmp(family, "qwen3_5_text");
+    bool interleaved = recurrent || !strncmp(family, "qwen3_vl", 8);
+    int32_t half = s->d_head / (recurrent ? 4 : 2), hw = half * (interleaved ? 5 : 6) / 16;
     json_object_set_new(rope, "mrope_section", json_pack("[i,i,i]", half - 2 * hw, hw, hw));
     if (interleaved) json_object_set_new(rope, "mrope_interleaved", json_true());
+}
+
+enum { REPEAT = 3 }; /* two recurrent layers and one with attention */
+
+/* Qwen3.5's keys: a shape's layers are those with attention, half of whose heads' dimensions are rotated. */
+static void add_recurrent_keys(const shape *s, json_t *t, json_t *rope) {
+    int32_t keys = s->n_head > 1 ? s->n_head / 2 : 1;
+    json_object_set_new(t, "num_hidden_layers", json_integer(REPEAT * s->n_layer));
+    json_object_set_new(t, "full_attention_interval", json_integer(REPEAT));
+    json_object_set_new(t, "linear_conv_kernel_dim", json_integer(4));
+    json_object_set_new(t, "linear_num_key_heads", json_integer(keys));
+    json_object_set_new(t, "linear_num_value_heads", json_integer(2 * keys));
+    json_object_set_new(t, "linear_key_head_dim", json_integer(s->d_head));
+    json_object_set_new(t, "linear_value_head_dim", json_integer(2 * s->d_head));
+    json_object_set_new(t, "attn_output_gate", json_true());
+    json_object_set_new(rope, "partial_rotary_factor", json_real(0.5));
 }
 
 /* Gemma 3's keys: every second layer slides, and has another RoPE. */
@@ -72,6 +92,27 @@ static void add_gemma_keys(const shape *s, bool v5, json_t *t) {
                                   "rope_type", "default", "rope_theta", 500.0));
 }
 
+/* Keys that only some text models have. */
+static void add_text_keys(const char *family, int32_t d_ffn, json_t *t, json_t *rope) {
+    if (!strcmp(family, "mistral")) json_object_set_new(t, "sliding_window", json_null());
+    if (!strcmp(family, "phi3")) json_object_set_new(t, "pad_token_id", json_integer(0));
+    if (strstr(family, "_moe")) /* layer 1 has a dense FFN */
+        json_object_update_new(t, json_pack("{s:i, s:i, s:i, s:i, s:[i]}", "num_experts", EXPERTS,
+                                            "num_experts_per_tok", ACTIVE, "moe_intermediate_size",
+                                            d_ffn / 4, "decoder_sparse_step", 1, "mlp_only_layers",
+                                            1));
+    if (!strcmp(family, "granite"))
+        json_object_update_new(t, json_pack("{s:f, s:f, s:f, s:f}", "embedding_multiplier", 1.5,
+                                            "attention_multiplier", 0.2, "residual_multiplier", 0.5,
+                                            "logits_scaling", 2.0));
+    if (!strcmp(family, "ministral3"))
+        json_object_update_new(rope,
+                               json_pack("{s:s, s:f, s:i, s:f, s:f, s:f, s:f, s:f}", "rope_type",
+                                         "yarn", "factor", 4.0, "original_max_position_embeddings",
+                                         SPAN, "beta_fast", 32.0, "beta_slow", 1.0, "mscale", 1.0,
+                                         "mscale_all_dim", 1.0, "llama_4_scaling_beta", 0.1));
+}
+
 static json_t *text_json(const shape *s, const char *family, bool v5) {
     json_t *t = json_pack(
         "{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:f, s:s, s:i, s:b}", "model_type", family,
@@ -83,12 +124,15 @@ static json_t *text_json(const shape *s, const char *family, bool v5) {
     /* Qwen's texts start without a bos token. */
     json_object_set_new(t, "bos_token_id",
                         strncmp(family, "qwen", 4) ? json_integer(BOS) : json_null());
-    if (!strcmp(family, "mistral")) json_object_set_new(t, "sliding_window", json_null());
-    bool sections = strstr(family, "_vl_text");
+    bool recurrent = !strcmp(family, "qwen3_5_text"),
+         sections = recurrent || strstr(family, "_vl_");
     json_t *rope = json_pack("{s:s}", "rope_type", "default");
     if (sections) add_sections(s, family, rope);
+    add_text_keys(family, s->d_ffn, t, rope);
+    if (recurrent) add_recurrent_keys(s, t, rope);
+    bool plain = json_object_size(rope) == 1;
     json_object_set_new(v5 ? rope : t, "rope_theta", json_real(10000.0));
-    if (v5 || sections)
+    if (v5 || !plain)
         json_object_set_new(t, v5 ? "rope_parameters" : "rope_scaling", rope);
     else
         json_decref(rope);
@@ -144,9 +188,11 @@ static json_t *qwen_vl_json(const shape *s, const fv_family *f) {
     json_object_set_new(v, "hidden_size", json_integer(s->vision_d));
     json_object_set_new(v, "intermediate_size", json_integer(s->vision_ffn));
     json_object_set_new(v, "out_hidden_size", json_integer(s->d_model));
-    if (!strcmp(f->name, "qwen3_vl")) {
+    bool deepstack = strcmp(f->name, "qwen3_5");
+    if (f->layout == FV_LAYOUT_QWEN3_VL) {
         json_object_set_new(v, "hidden_act", json_string("gelu_pytorch_tanh"));
         json_object_set_new(v, "num_position_embeddings", json_integer(SIDE * SIDE));
+        if (!deepstack) return v;
         json_object_set_new(v, "deepstack_visual_indexes",
                             s->n_layer > 2 ? json_pack("[i, i]", 0, 1) : json_pack("[i]", 1));
         return v;
@@ -203,9 +249,11 @@ static void add_family_keys(const shape *s, const fv_family *f, json_t *json) {
     json_object_set_new(json, internvl ? "image_token_id" : "image_token_index",
                         json_integer(s->image_token));
     json_object_set_new(json, "projector_hidden_act", json_string("gelu"));
-    json_object_set_new(json, "vision_feature_select_strategy", json_string(f->strategy));
+    bool pixtral = f->layout == FV_LAYOUT_MISTRAL3 && f->type; /* without a class token to drop */
+    json_object_set_new(json, "vision_feature_select_strategy",
+                        json_string(pixtral ? "full" : f->strategy));
     json_object_set_new(json, "vision_feature_layer", json_integer(f->feature_layer));
-    if (f->layout == FV_LAYOUT_MISTRAL3) {
+    if (f->layout == FV_LAYOUT_MISTRAL3 && !pixtral) {
         json_object_del(json, "vision_feature_select_strategy");
         json_object_set_new(json, "multimodal_projector_bias", json_false());
         json_object_set_new(json, "spatial_merge_size", json_integer(SCALE));
@@ -219,9 +267,9 @@ static void add_family_keys(const shape *s, const fv_family *f, json_t *json) {
     json_object_set_new(json, "multimodal_projector_bias", json_true());
     if (!strcmp(f->name, "video_llava"))
         json_object_set_new(json, "video_token_index", json_integer(s->image_token + 1));
-    if (f->layout != FV_LAYOUT_LLAVA_ONEVISION)
+    if (f->layout != FV_LAYOUT_LLAVA_ONEVISION && !pixtral)
         json_object_set_new(json, "image_seq_length", json_integer(side * side));
-    if (f->layout != FV_LAYOUT_LLAVA)
+    if (f->layout != FV_LAYOUT_LLAVA && !pixtral)
         json_object_set_new(json, "image_grid_pinpoints", pinpoints_json(s->image));
     if (f->layout == FV_LAYOUT_LLAVA_ONEVISION) {
         json_object_set_new(json, "video_token_index", json_integer(s->image_token + 1));
@@ -244,8 +292,8 @@ static json_t *vision_family_json(const shape *of, const fv_family *f, const cha
     json_t *text_config = text_json(s, text, v5);
     json_t *vision = qwen_vl ? qwen_vl_json(s, f) : vision_json(s, f);
     json_t *json = json_pack("{s:[s], s:s, s:o, s:o, s:b}", "architectures", f->architecture,
-                             "model_type", f->name, "text_config", text_config, "vision_config",
-                             vision, "tie_word_embeddings", 0);
+                             "model_type", fv_family_type(f), "text_config", text_config,
+                             "vision_config", vision, "tie_word_embeddings", 0);
     if (json) add_family_keys(s, f, json);
     if (json && f->flat && (!v5 || f->tower_apart)) { /* as in files of that time */
         json_object_update_missing(json, text_config);
@@ -304,12 +352,15 @@ static json_t *half_of(json_t *json, const char *part) {
     return text_only && !strcmp(part, "text_config") ? json : NULL;
 }
 
+/* With recurrent layers, n counts those with attention. */
 static fv_status set_layers(json_t *json, const char *part, int32_t n) {
     if (n == 0) return FV_OK;
     json_t *half = half_of(json, part);
     if (!half) return FV_FAIL(FV_EINVAL, "the config file has no %s to set layers in", part);
     const char *key = json_object_get(half, "depth") ? "depth" : "num_hidden_layers";
-    json_object_set_new(half, key, json_integer(n));
+    json_int_t repeat = json_integer_value(json_object_get(half, "full_attention_interval"));
+    json_object_set_new(half, key,
+                        json_integer(n * (repeat > 1 && repeat <= FV_MAX_LAYERS ? repeat : 1)));
     return FV_OK;
 }
 

@@ -73,12 +73,18 @@ static inline uint16_t f16_of(float x) {
 static void spread_of(const fv_tensor_spec *e, float *mean, float *std) {
     int64_t fan_in = 1;
     for (int32_t i = 1; i < e->n_dim; i++) fan_in *= e->shape[i];
+    if (e->role == FV_ROLE_EXPERTS) fan_in = e->shape[2];
+    if (e->role == FV_ROLE_EXPERTS_TRANSPOSED) fan_in = e->shape[1];
     float linear = (float)(1 / sqrt((double)fan_in));
     *mean = 0;
     *std = 0;
     switch (e->role) {
-    case FV_ROLE_LINEAR: *std = linear; break;
+    case FV_ROLE_EXPERTS:
+    case FV_ROLE_EXPERTS_TRANSPOSED:
+    case FV_ROLE_LINEAR:
+    case FV_ROLE_EXACT: *std = linear; break;
     case FV_ROLE_QUERY: *std = 4 * linear; break; /* scores that single out rows, as trained */
+    case FV_ROLE_ROUTER:                          /* clear choices of experts */
     case FV_ROLE_HEAD: *std = 2 * linear; break;  /* logits with a spread of 2: a clear first */
     case FV_ROLE_EMBEDDING: *std = 0.6F; break;
     case FV_ROLE_BIAS: *std = 0.05F; break;

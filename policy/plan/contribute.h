@@ -23,6 +23,10 @@ fv_status fv_plan_prune_share(fv_plan *plan, int32_t layer, double keep);
 fv_status fv_plan_select_budget(fv_plan *plan, double heavy, double recent);
 fv_status fv_plan_select_hitters(fv_plan *plan, double heavy, double recent, bool shared, bool max);
 
+/* Refuses what a model with recurrent layers cannot run: their state holds every token that ran, so no
+ * token can be masked, or taken out to run again; and the layer that comes next is not attention. */
+fv_status fv_plan_check_recurrent(const fv_plan *plan);
+
 /* ---- helpers for the methods' files ------------------------------------------------------ */
 
 /* "prune=vtw does nothing here: <why>", for the report. */

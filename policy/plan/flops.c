@@ -2,6 +2,9 @@
  *     projections  n d (H + 2 Hkv) D + n H D d
  *     attention    2 H D pairs        (scores, and the weighted sum of values)
  *     FFN          3 n d m
+ *     gate         n d H D            (where there is one)
+ * and those of its recurrent layers, which grow with n alone.
+ *
  * A layer that uses queries and keys of another (Q Cache, section 3.2) does not project them: for
  * all tokens with lazy=gla, for visual tokens with lazy=vla. Its attention stays. */
 #include "policy/plan/flops.h"
@@ -23,7 +26,9 @@ double fv_plan_flops(const fv_plan *plan, const fv_flops_net *net, fv_flops_rule
         if (plan->share.source_layer[l] != l) reused = plan->share.text ? n : visual;
         double pairs = rule == FV_FLOPS_EXECUTED ? n * (n + 1) / 2 : n * n;
         sum += n * d * (2 * wide + 2 * narrow) - reused * d * (wide + narrow);
-        sum += 2 * wide * pairs + 3 * n * d * net->d_ffn;
+        double ffn = net->ffn_of ? (double)net->ffn_of[l] : net->d_ffn;
+        sum += 2 * wide * pairs + 3 * n * d * ffn;
+        sum += n * (net->recurrent + (net->gated ? d * wide : 0));
     }
     if (rule == FV_FLOPS_EXECUTED) sum += d * net->vocab;
     if (rule == FV_FLOPS_SQUARE) sum += n * d * net->vocab;

@@ -2,13 +2,17 @@
 #define FOVEA_POLICY_PLAN_FLOPS_H
 
 /* FLOPS of a plan's prefill in the text model, counted, not measured. Papers count by different
- * rules, which are all here. None includes norms, RoPE, softmax, the choice of tokens, packing, or
+ * rules, which are all here. None includes norms, routers, RoPE, softmax, the choice of tokens, packing, or
  * the vision tower. */
 #include "policy/plan/plan.h"
 
 /* Widths of a text model that has plan->shape's layers and heads. */
 typedef struct fv_flops_net {
     int32_t d_model, d_ffn, n_head, vocab; /* the FFN is gated: three matrices */
+    const int64_t *ffn_of; /* [n_layer] its width for a token, with a mixture of experts that of the
+                            * active ones together; NULL: d_ffn */
+    bool gated;            /* the projection of queries also makes a gate for attention's output */
+    double recurrent;      /* multiply-adds of a token in the recurrent layers of one layer */
 } fv_flops_net;
 
 typedef enum fv_flops_rule {

@@ -75,6 +75,7 @@ fv_status fv_plan_make(const fv_policy *policy, const fv_plan_shape *shape, fv_p
         plan.share.source_layer[l] = l;
     }
     for (int s = 0; s < FV_N_STAGE; s++) FV_TRY(add_stage(&plan, (fv_stage)s));
+    if (shape->state_bytes) FV_TRY(fv_plan_check_recurrent(&plan));
     for (int s = 0; s < FV_N_STAGE; s++)
         if (plan.note[s][0]) fv_plan_clear_mapped(&plan, (fv_stage)s);
     *out = plan;

@@ -49,6 +49,8 @@ typedef struct fv_plan_shape {
     size_t n_latent_steps;
     const uint32_t *latent_steps; /* [n_latent_steps] */
     const char *no_latent;
+    uint64_t
+        state_bytes; /* of a sequence's recurrent state, in all layers; 0: the model has none */
 } fv_plan_shape;
 
 /* Attention captures of a layer, as flags, including the FV_CAPTURE rows of methods.def. */
@@ -259,6 +261,7 @@ typedef struct fv_plan_bytes {
     uint64_t unsent; /* codes of keys in `visual` that are made where they are read: likewise */
     uint64_t tables; /* in addition to `held`, tables of compressed layers' tokens: an upper bound
                       * for host and device */
+    uint64_t state;  /* of recurrent layers, in addition: the same for every policy */
 } fv_plan_bytes;
 
 fv_plan_bytes fv_plan_count(const fv_plan *plan);

@@ -372,7 +372,10 @@ fv_plan_bytes fv_plan_count(const fv_plan *plan) {
         most_of(&more.visual, leads.visual, b.visual);
     }
     uint64_t n = (uint64_t)plan->share.split_max;
-    return (fv_plan_bytes){2 * part_bytes(plan) * rows, sum.held + n * more.held,
-                           sum.visual + n * more.visual, unsent_bytes(plan),
-                           visual_tables(plan) + text_tables(plan)};
+    return (fv_plan_bytes){2 * part_bytes(plan) * rows,
+                           sum.held + n * more.held,
+                           sum.visual + n * more.visual,
+                           unsent_bytes(plan),
+                           visual_tables(plan) + text_tables(plan),
+                           s->state_bytes};
 }

@@ -12,6 +12,7 @@
 #include "handoff/bytes.h"
 #include "kv/packed.h"
 #include "model/net/accum.h"
+#include "prefill-worker/export/links.h"
 #include "prefill-worker/export/out_of_band.h"
 
 enum { OOB_MIN = 4096 }; /* bytes; a smaller payload is faster sent with its header */
@@ -30,7 +31,9 @@ struct fv_export {
     fv_packet_writer writer;
     uint64_t n_frame, rows;
     int32_t next_layer;
-    fv_piece *piece; /* scratch of one section */
+    fv_wire_link *link;     /* owned; hello's */
+    int32_t kept[FV_N_SEG]; /* rows of every head that the other side has */
+    fv_piece *piece;        /* scratch of one section */
     size_t cap_piece;
     void (*gone)(void *user);
     void *gone_user;
@@ -73,6 +76,8 @@ static fv_status make_hello(fv_export *s) {
     s->hello.bytes_visual = bytes.visual;
     s->hello.bytes_tables = bytes.tables;
     s->hello.n_reused_text = (uint32_t)fv_plan_reused_text(plan);
+    FV_TRY(fv_export_links(s->req.chain, s->req.n_chain, &s->link, &s->hello.n_link));
+    s->hello.link = s->link;
     return FV_OK;
 }
 
@@ -100,6 +105,7 @@ static void on_gone(void *user) {
     if (s->gone) s->gone(s->gone_user);
     fv_packet_writer_fini(&s->writer);
     free(s->piece);
+    free(s->link);
     free(s);
 }
 
@@ -169,6 +175,24 @@ static fv_status send_grids(fv_export *s) {
     return fv_packet_write(&s->writer, section, &p, 1);
 }
 
+/* Says what is left out, because the other side has it. */
+static fv_status send_kept(fv_export *s) {
+    uint32_t n = s->opened.grant.n_kept;
+    void *bytes;
+    if (n == 0) return FV_OK;
+    if (n > s->hello.n_link)
+        return FV_FAIL(FV_EDATA, "the decode worker has %u links of a prompt with %u", n,
+                       s->hello.n_link);
+    fv_wire_kept kept = {n, s->link[n - 1].n_text, s->link[n - 1].n_visual};
+    s->kept[FV_SEG_TEXT] = (int32_t)kept.n_text;
+    s->kept[FV_SEG_VISUAL] = (int32_t)kept.n_visual;
+    FV_TRY(fv_packet_alloc(&s->writer, FV_WIRE_KEPT_BYTES, &bytes));
+    fv_wire_kept_put(&kept, bytes);
+    fv_section section = {
+        .type = FV_SECTION_KEPT, .critical = true, .dtype = FV_WIRE_BYTES, .layer1 = 1};
+    return fv_packet_write(&s->writer, section, &(fv_piece){bytes, FV_WIRE_KEPT_BYTES}, 1);
+}
+
 /* Sends the sections before the first layer, once there is a grant. */
 static fv_status start(fv_export *s) {
     if (!s->answered) return FV_FAIL(FV_EBUSY, "the decode worker has not answered yet");
@@ -179,7 +203,8 @@ static fv_status start(fv_export *s) {
     s->started = true;
     FV_TRY(send_hello(s));
     FV_TRY(send_prompt(s));
-    return send_grids(s);
+    FV_TRY(send_grids(s));
+    return send_kept(s);
 }
 
 static fv_section rows_section(uint32_t type, int32_t layer, fv_kv_segment seg, int32_t head0,
@@ -245,17 +270,22 @@ static fv_status pieces_for(fv_export *s, int32_t n) {
     return fv_grow(&s->piece, &s->cap_piece, (size_t)n, sizeof *s->piece);
 }
 
+/* Rows of a head that the other side does not have. */
+static int32_t to_send(const fv_export *s, int32_t layer, int32_t head, fv_kv_segment seg) {
+    return fv_kv_held(s->req.kv, layer, head, seg) - s->kept[seg];
+}
+
 /* Sends one list if all heads hold the same positions, as they do unless a method selects rows per head:
  * 4 bytes per row and head are worth saving, as a row may have only 64. */
 static fv_status send_positions(fv_export *s, int32_t layer, fv_kv_segment seg) {
     const fv_kv *kv = s->req.kv;
-    int32_t n_kv = s->shape->n_kv, len = fv_kv_held(kv, layer, 0, seg);
-    const int32_t *first = fv_kv_positions(kv, layer, 0, seg);
+    int32_t n_kv = s->shape->n_kv, len = to_send(s, layer, 0, seg);
+    const int32_t *first = fv_kv_positions(kv, layer, 0, seg) + s->kept[seg];
     bool same = true;
     FV_TRY(pieces_for(s, n_kv));
     for (int32_t g = 0; g < n_kv; g++) {
-        int32_t n = fv_kv_held(kv, layer, g, seg);
-        const int32_t *pos = fv_kv_positions(kv, layer, g, seg);
+        int32_t n = to_send(s, layer, g, seg);
+        const int32_t *pos = fv_kv_positions(kv, layer, g, seg) + s->kept[seg];
         same = same && n == len && (n == 0 || memcmp(pos, first, (size_t)n * sizeof *pos) == 0);
         s->piece[g] = (fv_piece){pos, (size_t)n * sizeof *pos};
     }
@@ -353,13 +383,13 @@ static fv_status add_head(fv_export *s, int32_t layer, fv_kv_segment seg, int32_
                           int32_t *n) {
     int32_t len = fv_kv_held(s->req.kv, layer, head, seg);
     for (int value = n_kv_parts(s, layer, seg) == 1; value < 2; value++)
-        for (int32_t row = 0, rows; row < len; row += rows) {
+        for (int32_t row = s->kept[seg], rows; row < len; row += rows) {
             void *at;
             rows = fv_kv_contiguous(s->req.kv, layer, head, seg, value, row, len, &at);
             FV_TRY(pieces_for(s, *n + 1));
             s->piece[(*n)++] = (fv_piece){at, (size_t)rows * s->row_bytes};
         }
-    s->rows += (uint64_t)len;
+    s->rows += (uint64_t)(len - s->kept[seg]);
     return FV_OK;
 }
 
@@ -369,7 +399,7 @@ static fv_status send_data(fv_export *s, int32_t layer, fv_kv_segment seg) {
         int32_t n = 0;
         uint64_t rows = s->rows;
         for (end = head; end < s->shape->n_kv; end++) {
-            uint64_t more = (uint64_t)fv_kv_held(s->req.kv, layer, end, seg);
+            uint64_t more = (uint64_t)to_send(s, layer, end, seg);
             uint64_t bytes = parts * (s->rows - rows + more) * s->row_bytes;
             if (end > head && bytes > FV_FRAME_MAX) break;
             FV_TRY(add_head(s, layer, seg, end, &n));
@@ -386,7 +416,7 @@ static fv_status send_data(fv_export *s, int32_t layer, fv_kv_segment seg) {
 
 static bool any_rows(const fv_export *s, int32_t layer, fv_kv_segment seg) {
     for (int32_t g = 0; g < s->shape->n_kv; g++)
-        if (fv_kv_held(s->req.kv, layer, g, seg) > 0) return true;
+        if (to_send(s, layer, g, seg) > 0) return true;
     return false;
 }
 
@@ -466,7 +496,19 @@ static fv_status send_packed(fv_export *s, int32_t layer, const fv_kv_packed *p)
     return fv_packet_write(&s->writer, section, &importance, 1);
 }
 
+/* Sends the state of a layer's recurrent layers, if the model has any. */
+static fv_status send_state(fv_export *s, int32_t layer) {
+    size_t bytes = s->shape->state_bytes;
+    fv_piece piece = {fv_kv_state(s->req.kv, layer), bytes};
+    if (bytes == 0) return FV_OK;
+    fv_section section = rows_section(FV_SECTION_STATE, layer, FV_SEG_VISUAL, 0, 0);
+    section.dtype = FV_WIRE_F32;
+    section.dims[0] = (uint32_t)(bytes / sizeof(float));
+    return write_stored(s, section, &piece, 1);
+}
+
 static fv_status send_layer(fv_export *s, int32_t layer) {
+    FV_TRY(send_state(s, layer));
     FV_TRY(send_lead(s, layer));
     FV_TRY(send_rank(s, layer));
     FV_TRY(send_mask(s, layer));
@@ -528,7 +570,11 @@ uint64_t fv_export_reserved(const fv_export *s) { return s->opened.grant.bytes_r
 
 fv_export_report fv_export_get_report(const fv_export *s) {
     const fv_transport_ops *ops = s->transfer->ops;
+    uint64_t kept = (uint64_t)s->kept[FV_SEG_TEXT] + (uint64_t)s->kept[FV_SEG_VISUAL];
+    uint64_t heads = (uint64_t)s->shape->n_layer * (uint64_t)s->shape->n_kv;
     return (fv_export_report){.bytes = s->writer.totals.bytes,
+                              .tokens_kept = kept,
+                              .bytes_kept = 2 * kept * heads * s->row_bytes,
                               .ways = ops->ways ? ops->ways(s->transfer) : (fv_transfer_counts){0},
                               .sections = s->writer.totals.sections,
                               .frames = s->n_frame,

@@ -12,6 +12,7 @@
  * Until a closed export is gone, layers of the store that were sent must not change. For the
  * thread that owns the store. */
 #include "handoff/transport.h"
+#include "kv/cache/chain.h"
 #include "kv/kv.h"
 #include "policy/plan/plan.h"
 
@@ -24,13 +25,19 @@ typedef struct fv_export_request {
     int32_t n;          /* prompt tokens */
     const int32_t *ids; /* [n] */
     const uint8_t *seg; /* [n] fv_kv_segment */
-    int32_t max_tokens; /* rows that the answer may add on the other side */
+    /* The prompt's segments, if all layers hold all of its rows as they were computed: the other side may have kept
+     * some, which are then not sent. Read by `begin` only; 0: everything is sent. */
+    int32_t n_chain;
+    const fv_chain_link *chain; /* [n_chain] */
+    int32_t max_tokens;         /* rows that the answer may add on the other side */
     fv_wire_sampling sampling;
     fv_grant_request asking;
 } fv_export_request;
 
 typedef struct fv_export_report {
     uint64_t bytes, sections, frames, rows;
+    uint64_t tokens_kept,
+        bytes_kept; /* prompt tokens that the other side had, and bytes of their KV: not sent */
     fv_transfer_counts ways;
     double granted_s, committed_s; /* when the replies came, by fv_clock_s; 0: not yet */
 } fv_export_report;

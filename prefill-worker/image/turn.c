@@ -6,7 +6,7 @@
 
 enum { BLOCK = 32 };
 
-/* Where pixel (x, y) of the upright image is in the stored one: exchange x and y, then count rows and columns from the
+/* Maps pixel (x, y) of the upright image to the stored one: exchange x and y, then count rows and columns from the
  * other end. */
 typedef struct turning {
     bool swap, flip_x, flip_y;

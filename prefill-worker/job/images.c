@@ -8,7 +8,7 @@
 #include "common/clock.h"
 #include "prefill-worker/job/job.h"
 
-/* What is added to the pixels of an image that takes a process of fovea-video: such a process costs 40 ms before it decodes
+/* The cost, in pixels, of starting fovea-video for an image: such a process costs 40 ms before it decodes
  * anything, and a hostile file makes it run for longer than a JPEG of its size. So it is read with the large images, and
  * delays no small one. */
 enum { PROCESS_COST = 16 << 20 };
@@ -163,7 +163,7 @@ fv_status fv_prefill_job_unread(fv_prefill_job *j, int32_t *n) {
     *n = 0;
     if (j->n_image == 0) return FV_OK;
     FV_TRY(open_images(j));
-    for (int32_t i = j->encoded.n_added; i < j->n_item; i++) {
+    for (int32_t i = j->n_skip + j->encoded.n_added; i < j->n_item; i++) {
         j->unread[i] = !j->pixels[i] && !cached(j, i);
         *n += j->unread[i];
     }
@@ -267,16 +267,19 @@ static fv_status encode_next(fv_prefill_job *j, int32_t i, bool *there) {
     return st;
 }
 
-bool fv_prefill_job_encoded(const fv_prefill_job *j) { return j->encoded.n_added == j->n_item; }
+bool fv_prefill_job_encoded(const fv_prefill_job *j) {
+    return j->n_skip + j->encoded.n_added == j->n_item;
+}
 
 fv_status fv_prefill_job_encode_next(fv_prefill_job *j, bool *there) {
     const fv_engine *e = j->engine;
     fv_encoded *out = &j->encoded;
     if (out->n_image == 0) {
-        FV_TRY(fv_encoded_open(config_of(j), j->layout, j->n_item, e->be.device, out));
+        FV_TRY(fv_encoded_open(config_of(j), j->layout + j->n_skip, j->n_item - j->n_skip,
+                               e->be.device, out));
         if (j->want_features) FV_TRY(fv_encoded_keep_inputs(out, !condense_of(j)));
     }
-    FV_TRY(encode_next(j, out->n_added, there));
+    FV_TRY(encode_next(j, j->n_skip + out->n_added, there));
     j->s_vision = out->s_vision;
     j->n_cached = out->n_cached;
     return FV_OK;

@@ -7,6 +7,7 @@
 
 #include "common/clock.h"
 #include "model/net/rope.h"
+#include "prefill-worker/job/prefix.h"
 
 static const fv_model_config *config(const fv_prefill_job *j) {
     return fv_checkpoint_config(j->engine->ck);
@@ -73,6 +74,7 @@ static fv_status make_chat(fv_prefill_job *j) {
         st = fv_prompt_make_chat(e->tok, config(j), &text, j->n_item, j->layout, context_of(j),
                                  &j->prompt);
     j->text = text.text;
+    j->thinks = text.thinks;
     free(text.user);
     fv_chat_free(chat);
     return st;
@@ -112,6 +114,11 @@ static fv_status make_plan(fv_prefill_job *j) {
     shape.n_encoded = j->n_encoded;
     shape.n_answer = j->n_replay;
     FV_TRY(fv_plan_make(&j->policy, &shape, &j->plan));
+    if (j->first_packed && shape.state_bytes && fv_plan_sees_less(&j->plan))
+        return FV_FAIL(
+            FV_EUNSUPPORTED,
+            "the first token cannot be computed from the KV that is held: this model has "
+            "recurrent layers, in whose state the prompt's last token is already");
     j->plan.pack.first_packed |= j->first_packed && fv_plan_packs_any(&j->plan);
     return FV_OK;
 }
@@ -201,6 +208,16 @@ fv_status fv_prefill_job_prepare(fv_prefill_job *j) {
 
 /* ---- the run ------------------------------------------------------------------------------ */
 
+/* The embeddings of the visual rows that are computed. */
+static fv_tensor embeds_of(const fv_prefill_job *j) {
+    const fv_model_config *c = config(j);
+    fv_tensor all =
+        fv_tensor_of(j->encoded.embeds.data, FV_F32, j->encoded.n_row,
+                     c->has_vision ? fv_vision_embed_width(&c->vision) : c->text.d_model);
+    int32_t n = j->prompt.n_visual - j->prefix.n_visual;
+    return fv_tensor_rows(all, all.rows - n, n);
+}
+
 /* Completes the job's prefill request, in which the caller has set what it wants to observe. */
 static fv_prefill_request request_of(fv_prefill_job *j) {
     fv_prefill_request r = j->prefill;
@@ -209,9 +226,10 @@ static fv_prefill_request request_of(fv_prefill_job *j) {
     r.ids = j->prompt.ids;
     r.seg = j->prompt.seg;
     r.rope_map = j->rope_map;
-    const fv_model_config *c = config(j);
-    r.embeds = fv_tensor_of(j->encoded.embeds.data, FV_F32, j->prompt.n_visual,
-                            c->has_vision ? fv_vision_embed_width(&c->vision) : c->text.d_model);
+    r.embeds = embeds_of(j);
+    r.n_kept = j->prefix.rows;
+    r.fill = fv_prefill_job_fill;
+    r.fill_user = j;
     r.plan = &j->plan;
     r.kv = j->kv;
     r.visual_tokens = j->visual_tokens;
@@ -275,6 +293,8 @@ fv_export_request fv_prefill_job_export(const fv_prefill_job *j) {
                                .n = j->prompt.n,
                                .ids = j->prompt.ids,
                                .seg = j->prompt.seg,
+                               .n_chain = fv_prefill_job_shares(j) ? j->n_link : 0,
+                               .chain = j->link,
                                .max_tokens = j->n_left,
                                .sampling = {.repetition_penalty = s->repetition_penalty,
                                             .frequency_penalty = s->frequency_penalty,
@@ -295,6 +315,7 @@ void fv_prefill_job_release(fv_prefill_job *j) {
     for (int32_t i = 0; j->pixels && i < j->n_item; i++) free(j->pixels[i]);
     j->pixels = NULL;
     fv_encoded_free(&j->encoded);
+    fv_prefill_job_give_prefix(j);
     fv_generation_close(j->seq);
     j->seq = NULL;
     fv_kv_close(j->kv);

@@ -15,6 +15,7 @@
  * A job whose policy condenses images (fv_prefill_job_condenses) is encoded before it begins, because
  * the number of tokens left is part of the prompt; any other, at any time before it runs. For the thread
  * that owns the engine, except fv_prefill_job_read and fv_prefill_job_read_cost. */
+#include "kv/cache/prefix.h"
 #include "model/engine.h"
 #include "prefill-worker/encode/encode.h"
 #include "prefill-worker/export/export.h"
@@ -51,6 +52,9 @@ typedef struct fv_prefill_job {
     fv_image_cache *cache; /* of encoded images */
     const char *owner;     /* uses and adds only this owner's entries; NULL: "" */
     fv_kv_pool *pool;
+    fv_prefix_cache
+        *prefixes;    /* of KV, for job/prefix.h; NULL: the job neither uses nor fills it */
+    const char *salt; /* with `owner`: whose prefixes it shares; NULL: "" */
     fv_policy policy;
     fv_prompt_form form;
     int32_t n_image;
@@ -73,7 +77,8 @@ typedef struct fv_prefill_job {
     fv_prefill_request prefill;
 
     /* Results, owned by the job. */
-    char *text; /* the prompt as text; NULL: it was given as ids */
+    char *text;  /* the prompt as text; NULL: it was given as ids */
+    bool thinks; /* it ends inside the reasoning of the answer */
     fv_prompt prompt;
     fv_plan plan;
     fv_encoded encoded;
@@ -98,6 +103,7 @@ typedef struct fv_prefill_job {
     int32_t n_cached;                              /* images found in the cache */
     size_t bytes_visual, bytes_text, bytes_tables; /* KV held after prefill */
     double s_preprocess, s_vision, s_prefill;
+    fv_prefix prefix; /* the rows that were not computed (job/prefix.h) */
 
     /* private */
     fv_arena arena;
@@ -109,6 +115,11 @@ typedef struct fv_prefill_job {
     float **pixels;  /* [n_item] pixel values of its tiles, owned; NULL: not read, or encoded */
     bool *unread;    /* [n_item] must be read */
     int32_t n_frame; /* frames already read of the item that is being read */
+    int32_t
+        n_skip; /* items that are not needed, as `prefix` has their rows; `encoded` begins after them */
+    struct fv_job_digest *digest_of; /* [n_item] of their contents; NULL: not made */
+    int32_t n_link;
+    fv_chain_link *link;  /* [n_link] the prompt's chain; NULL: not made */
     fv_rope_map rope_map; /* the prompt's; its grids are in the arena */
     int32_t n_encoded;
     fv_kept_map_watch *watch;

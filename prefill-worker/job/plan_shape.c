@@ -10,7 +10,9 @@ fv_plan_shape fv_plan_shape_of_net(const fv_text_config *net, fv_dtype kv_dtype,
                            .n_visual = prompt->n_visual,
                            .n_text = prompt->n_text,
                            .n_span = prompt->n_span,
-                           .span = prompt->span};
+                           .span = prompt->span,
+                           .state_bytes =
+                               (uint64_t)net->n_layer * fv_recurrent_state_bytes(&net->recurrent)};
 }
 
 fv_plan_shape fv_plan_shape_of(const fv_engine *engine, fv_dtype kv_dtype,

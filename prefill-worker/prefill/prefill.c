@@ -47,19 +47,17 @@ static int32_t layers_done_below(const fv_prefill *p, int32_t layer) {
 /* ---- start: every row's embedding ------------------------------------------------------ */
 
 static fv_status embed_request(fv_prefill *p, const fv_prefill_request *req, fv_tensor x) {
-    fv_backend *be = fv_decoder_backend(p->dec);
-    int32_t visual = 0, n = x.rows;
-    for (int32_t r = 0, end; r < n; r = end) {
+    int32_t visual = 0, n = req->n_kept + x.rows;
+    for (int32_t r = req->n_kept, end; r < n; r = end) {
         for (end = r + 1; end < n && req->seg[end] == req->seg[r]; end++) {
         }
-        fv_tensor y = fv_tensor_rows(x, r, end - r);
+        fv_tensor y = fv_tensor_rows(x, r - req->n_kept, end - r);
         if (req->seg[r] == FV_SEG_TEXT) {
             FV_TRY(fv_decoder_embed(p->dec, req->ids + r, end - r, y));
         } else {
-            fv_activate_args copy = {
-                .act = FV_ACT_NONE, .x = fv_tensor_rows(req->embeds, visual, end - r), .y = y};
-            copy.x.cols = p->d;
-            FV_TRY(be->ops->activate(be, &copy));
+            fv_tensor embeds = fv_tensor_rows(req->embeds, visual, end - r);
+            embeds.cols = p->d;
+            FV_TRY(fv_decoder_embed_images(p->dec, embeds, y));
             visual += end - r;
         }
     }
@@ -72,8 +70,11 @@ static fv_status start_visual(fv_prefill *p, int32_t b) {
     fv_prefill_visual *v = &p->visual[b];
     v->n = req->embeds.rows;
     FV_TRY(FV_ARENA_NEW(&p->arena, req->n, v->row_at));
-    for (int32_t i = 0, at = 0; i < req->n; i++)
-        v->row_at[i] = req->seg[i] == FV_SEG_VISUAL ? at++ : -1;
+    for (int32_t i = 0, at = 0; i < req->n; i++) {
+        bool visual = req->seg[i] == FV_SEG_VISUAL, kept = i < req->n_kept;
+        v->n += visual && kept;
+        v->row_at[i] = visual && !kept ? at++ : -1;
+    }
     while (v->first < req->n && req->seg[v->first] != FV_SEG_VISUAL) v->first++;
     int32_t n_layer = fv_decoder_config(p->dec)->n_layer;
     FV_TRY(FV_ARENA_NEW(&p->arena, n_layer, v->rank_from));
@@ -84,11 +85,15 @@ static fv_status start_visual(fv_prefill *p, int32_t b) {
     return fv_prefill_find_scorers(p, b);
 }
 
+/* Rows that run through the layers with the prompt. */
+static int32_t rows_to_run(const fv_prefill_request *req) {
+    return req->n - req->n_kept - fv_prefill_n_deferred(req);
+}
+
 static fv_status start(fv_prefill *p) {
     fv_prefill_rows *rows = &p->rows;
     int32_t n_layer = fv_decoder_config(p->dec)->n_layer;
-    for (int32_t b = 0; b < p->n_req; b++)
-        rows->n += p->req[b].n - fv_prefill_n_deferred(&p->req[b]);
+    for (int32_t b = 0; b < p->n_req; b++) rows->n += rows_to_run(&p->req[b]);
     FV_TRY(FV_ARENA_NEW(&p->arena, p->n_req, p->attention));
     for (int32_t b = 0; b < p->n_req; b++)
         FV_TRY(FV_ARENA_NEW(&p->arena, n_layer, p->attention[b]));
@@ -119,12 +124,13 @@ static fv_status start(fv_prefill *p) {
     }
     for (int32_t b = 0, at = 0; b < p->n_req; at = rows->first[++b]) {
         const fv_prefill_request *req = &p->req[b];
-        int32_t n = req->n - fv_prefill_n_deferred(req);
+        int32_t n = rows_to_run(req);
         FV_TRY(embed_request(p, req, fv_tensor_rows(rows->x, at, n)));
         for (int32_t r = 0; r < n; r++) {
-            rows->pos[at + r] = r;
-            rows->rope_pos[at + r] = fv_rope_map_at(&req->rope_map, r);
-            rows->seg[at + r] = req->seg[r];
+            const int32_t pos = req->n_kept + r;
+            rows->pos[at + r] = pos;
+            rows->rope_pos[at + r] = fv_rope_map_at(&req->rope_map, pos);
+            rows->seg[at + r] = req->seg[pos];
         }
         rows->first[b + 1] = at + n;
         FV_TRY(start_visual(p, b));
@@ -323,11 +329,17 @@ static fv_status end_layers(fv_prefill *p, int32_t b, int32_t l0, int32_t l1) {
     return fv_select_run(req->plan, fv_decoder_backend(p->dec), req->kv, l0, l1, p->sums[b]);
 }
 
+/* Allocates the visual rows of layers [l0, l1), and fills in the rows that are not computed. */
+static fv_status open_layers(fv_prefill *p, int32_t b, int32_t l0, int32_t l1) {
+    const fv_prefill_request *req = &p->req[b];
+    for (int32_t l = l0; l < l1; l++) FV_TRY(fv_kv_extent(req->kv, l, visual_of(p, b)));
+    return req->n_kept ? req->fill(req->fill_user, req->kv, l0, l1) : FV_OK;
+}
+
 static fv_status run_group(fv_prefill *p, int32_t l0, int32_t l1) {
     for (int32_t b = 0; b < p->n_req; b++) count_visual(p, b, l0, l1);
     FV_TRY(keep_queries(p, l1));
-    for (int32_t b = 0; b < p->n_req; b++)
-        for (int32_t l = l0; l < l1; l++) FV_TRY(fv_kv_extent(p->req[b].kv, l, visual_of(p, b)));
+    for (int32_t b = 0; b < p->n_req; b++) FV_TRY(open_layers(p, b, l0, l1));
     FV_TRY(fv_prefill_open_sums(p, l0, l1));
     for (int32_t from = 0, to; from < p->rows.n; from = to) {
         to = chunk_end(p, from, l0, l1);
@@ -395,12 +407,21 @@ static int32_t group_end(const fv_prefill *p, int32_t l0, int32_t n_layer) {
     return l1;
 }
 
+/* Whether an observer, or a stage between the layers, looks at rows of the prompt. */
+static bool looks_at_rows(const fv_prefill_request *req) {
+    bool looks = req->attention || req->visual_mass || req->head_max || req->row_logits ||
+                 req->plan->prune.n_edit > 0 || req->plan->select.count;
+    for (int32_t l = 0; l < req->plan->shape.n_layer; l++) looks |= req->plan->capture[l] != 0;
+    return looks;
+}
+
 /* Refuses prompts that are empty, or whose last token the policy could drop or cannot run again. */
 static fv_status check_requests(const fv_prefill *p) {
     for (int32_t b = 0; b < p->n_req; b++) {
         const fv_prefill_request *req = &p->req[b];
         assert(req->n_answer == 0 || (req->n_answer < req->n && !req->visual_mass));
         assert(req->n_answer == 0 || !req->row_logits);
+        assert(req->n_kept == 0 || (req->n_kept < req->n && !looks_at_rows(req)));
         assert(!req->head_max || (req->plan->prune.n_edit == 0 && req->n_answer == 0));
         if (req->n == 0) return FV_FAIL(FV_EINVAL, "the prompt is empty: write a question");
         bool ends_with_image = req->seg[req->n - req->n_answer - 1] == FV_SEG_VISUAL;

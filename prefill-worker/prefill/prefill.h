@@ -23,6 +23,12 @@ typedef struct fv_prefill_request {
                            * [.., (1 + k) d]: part i is added after layer i - 1 */
     const fv_plan *plan;  /* made for this prompt */
     fv_kv *kv;            /* open and empty; filled */
+    /* Rows [0, n_kept) are not computed: `fill` appends their keys and values to layers [l0, l1), which are those
+     * that computing them would give (kv/cache/prefix.h). `embeds` begins with the first visual row after them.
+     * 0: none. At most n - 1, and only where no stage and no observer looks at rows of the prompt. */
+    int32_t n_kept;
+    fv_status (*fill)(void *user, fv_kv *kv, int32_t l0, int32_t l1);
+    void *fill_user;
     /* The last prompt token's attention to each key, [N, n] on the host, visual keys first, mean
      * over heads; or NULL. For a plan that drops no token, and not for n_answer > 0. */
     float *attention;

@@ -26,24 +26,25 @@ enum {
 /* ---- costs ------------------------------------------------------------------------------ */
 
 /* Returns the cost of transformer layers: for each row 12 d^2 for the matrices, and d per attended row. */
-static double layers_cost(int32_t n_layer, int32_t d, double rows) {
-    return n_layer * rows * d * (12.0 * d + rows);
+static double layers_cost(int32_t n_layer, int32_t d, double rows, double attended) {
+    return n_layer * rows * d * (12.0 * d + attended);
 }
 
-static int32_t rows_of(const fv_task *t) { return t->prefill.prompt.n; }
+/* Returns how many rows of the prompt are computed. */
+static int32_t rows_of(const fv_task *t) { return t->prefill.prompt.n - t->prefill.prefix.rows; }
 
 static double prefill_cost(const fv_task *t) {
     const fv_text_config *c = &fv_checkpoint_config(t->prefill.engine->ck)->text;
     const double scores = t->prefill.want_scores ? (double)rows_of(t) * c->d_model * c->vocab : 0;
-    return layers_cost(c->n_layer, c->d_model, rows_of(t)) + scores;
+    return layers_cost(c->n_layer, c->d_model, rows_of(t), t->prefill.prompt.n) + scores;
 }
 
 /* Returns the cost of the task's next image. */
 static double encode_cost(const fv_task *t) {
     const fv_vision_config *c = &fv_checkpoint_config(t->prefill.engine->ck)->vision;
-    const fv_layout *l = &t->prefill.layout[t->prefill.encoded.n_added];
+    const fv_layout *l = &t->prefill.layout[t->prefill.n_skip + t->prefill.encoded.n_added];
     double patches = (double)l->tile.w / c->patch * ((double)l->tile.h / c->patch);
-    return l->n_tile * layers_cost(c->n_layer, c->d_model, patches);
+    return l->n_tile * layers_cost(c->n_layer, c->d_model, patches, patches);
 }
 
 static bool is_encoded(const fv_task *t) { return fv_prefill_job_encoded(&t->prefill); }
@@ -232,7 +233,10 @@ static fv_status prefill(fv_prefill_worker *w, fv_task **batch, int32_t n) {
                               .between = between_passes,
                               .user = &tasks};
     fv_status st = fv_prefill_jobs_run(job, n, &opt, w->line.logits);
-    for (int32_t i = 0; i < n; i++) batch[i]->prefilled_s = fv_clock_s();
+    for (int32_t i = 0; i < n; i++) {
+        batch[i]->prefilled_s = fv_clock_s();
+        if (rows) batch[i]->prefix.seconds_row = job[i]->s_prefill / (double)rows;
+    }
     if (st == FV_OK) atomic_fetch_add(&w->entries_in, rows);
     atomic_store(&w->bytes_held, fv_kv_pool_used(w->line.pool));
     return st;
@@ -272,16 +276,18 @@ static fv_status ship(fv_task *t) {
     return FV_OK;
 }
 
-/* Continues a task after its first token: exports its KV, unless the answer is complete. */
+/* Continues a task after its first token: exports its KV, unless the answer is complete. The prompt is kept after that,
+ * so that nothing waits for the copy. */
 static void go_on(fv_task *t) {
-    if (!fv_task_wanted(t)) {
+    bool wanted = fv_task_wanted(t), ships = t->ship && t->prefill.finish == FV_FINISH_NOT;
+    fv_status st = wanted && ships ? ship(t) : FV_OK;
+    fv_error fault;
+    fv_error_take(&fault, st);
+    fv_task_keep_prefix(t);
+    if (!wanted)
         fv_task_end_unwanted(t);
-    } else if (!t->ship || t->prefill.finish != FV_FINISH_NOT) {
-        fv_task_end(t, FV_OK);
-    } else {
-        fv_status st = ship(t);
-        if (st != FV_OK) fv_task_end(t, st);
-    }
+    else if (!ships || st != FV_OK)
+        fv_task_end(t, fv_error_raise(&fault));
 }
 
 static void run_batch(fv_prefill_worker *w, fv_task **batch, int32_t n, size_t room) {

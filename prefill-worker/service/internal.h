@@ -15,7 +15,9 @@
  *
  *     QUEUED    the task is in the queue and holds nothing else
  *     OPENING   prompt and plan are ready; memory was requested at the decode worker
- *     READING   memory is granted, or none is needed; images are on the reading lines
+ *     READING   images are on the reading lines: to be hashed, before OPENING; or to be read, when memory is granted
+ *               or none is needed
+ *     WAITING   another task computes most of what this one lacks (task_prefix.c); READY when that is kept
  *     READY     everything is ready; images are encoded, one by one
  *     RUNNING   the task is in a batch that is computed; KV is sent meanwhile
  *     EXPORTING  the first token was sent; the last KV is on its way
@@ -32,7 +34,7 @@
 #include "common/liveness.h"
 #include "handoff.pb-c.h"
 #include "handoff/transport.h"
-#include "prefill-worker/job/job.h"
+#include "prefill-worker/job/prefix.h"
 #include "prefill-worker/service/reading.h"
 #include "prefill-worker/service/worker.h"
 #include "telemetry/otlp/spans.h"
@@ -45,6 +47,7 @@ typedef enum fv_task_state {
     FV_TASK_QUEUED,
     FV_TASK_OPENING,
     FV_TASK_READING,
+    FV_TASK_WAITING,
     FV_TASK_READY,
     FV_TASK_RUNNING,
     FV_TASK_EXPORTING,
@@ -58,11 +61,20 @@ typedef struct fv_decode_peer {
     int32_t n_task; /* tasks that use it */
 } fv_decode_peer;
 
+/* What a task has to do with the cache of prefixes. */
+typedef struct fv_task_prefix {
+    bool taken;         /* what it computes is decided; others may wait for it */
+    bool waited;        /* another task has computed for it, */
+    int32_t rows;       /* and the cache had so many of its rows before */
+    double seconds_row; /* that a row took in its batch */
+} fv_task_prefix;
+
 /* Images on their way through the reading lines. */
 typedef struct fv_task_images {
     fv_unit unit;   /* reads the next image */
     fv_job back;    /* returns them to the computing thread */
     bool away;      /* on a line: the image fields of `prefill` belong to a reading thread */
+    bool hashing;   /* to be hashed, not read */
     fv_error fault; /* why an image could not be read */
 } fv_task_images;
 
@@ -93,6 +105,7 @@ typedef struct fv_task {
     fv_prefill_job prefill;
     uint64_t n_pixels; /* pixels of its images, counted in pixels_held; 0: none, or all were read */
     fv_task_images images;
+    fv_task_prefix prefix;
     fv_error lost;     /* why the hand-off or packing failed while the batch was computed */
     size_t bytes_peak; /* most KV that it holds here */
     fv_export *ship;
@@ -137,6 +150,7 @@ typedef struct fv_prefill_line {
     const fv_engine *engine; /* borrowed */
     fv_kv_pool *pool;
     fv_image_cache *cache;
+    fv_prefix_cache *prefixes;
     float *logits; /* [batch, vocab] */
     fv_task *first, **tail;
     fv_fair fair;      /* costs are about multiply-adds */
@@ -156,8 +170,9 @@ struct fv_prefill_worker {
     /* for other threads, which read it while the computing thread works */
     atomic_int n_started;
     _Atomic uint64_t bytes_held, entries_in, pixels_held;
-    atomic_ullong n_good, n_bad; /* batches, for fv_vital_signs */
-    atomic_ullong n_read;        /* images read */
+    _Atomic uint64_t prefix_bytes, prefix_given_up; /* of the cache of prefixes */
+    atomic_ullong n_good, n_bad;                    /* batches, for fv_vital_signs */
+    atomic_ullong n_read;                           /* images read */
     fv_pulse *pulse;
 
     /* loop thread */
@@ -184,11 +199,13 @@ fv_status fv_detokenize_on_message(fv_rpc_call *c, grpc_byte_buffer *message);
 void fv_tokenize_on_end(fv_rpc_call *c, const fv_rpc_end *end);
 
 /* task.c: turns a message into a prompt, a plan and a request for memory. If the task is READING after
- * either of the first two functions, its images come first; call the second one after they are encoded.
+ * either of the first two functions, its images come first; call the second one after they are encoded, or the third
+ * one after they are hashed.
  * fv_task_release frees everything, also after a failure; with `keep`, a completed hand-off
  * stays. */
 fv_status fv_task_prepare(fv_task *t);
 fv_status fv_task_prepare_rest(fv_task *t);
+fv_status fv_task_ask_for_memory(fv_task *t);
 void fv_task_release(fv_task *t, bool keep);
 void fv_task_fini(fv_task *t); /* frees the rest, which the report needs */
 
@@ -209,6 +226,25 @@ void fv_task_give_pixels(fv_task *t);
  * stay until they are back (images.away). fv_task_images_read then returns the result. */
 fv_status fv_task_read_images(fv_task *t);
 fv_status fv_task_images_read(fv_task *t);
+
+/* Hashes the images on a reading line, `bytes` of them; the task is READING then, as above. fv_task_images_hashed
+ * returns the result. */
+void fv_task_hash_images(fv_task *t, uint64_t bytes);
+fv_status fv_task_images_hashed(fv_task *t);
+
+/* task_prefix.c: what is kept of the prompt. */
+
+/* Names the prompt's segments, if the task may use what is kept. It is READING afterwards if its images must be hashed
+ * first: call this again when they are back. */
+fv_status fv_task_name_prompt(fv_task *t);
+
+/* Decides what the task computes, between the grant and the images. It is WAITING afterwards if another task computes
+ * much of what it lacks: call this again when fv_task_awaits is false. */
+fv_status fv_task_take_prefix(fv_task *t);
+bool fv_task_awaits(const fv_task *t);
+
+/* Keeps what it has computed. */
+void fv_task_keep_prefix(fv_task *t);
 
 /* Encode all images, or the next one. The task is READING afterwards if the cache has dropped one
  * meanwhile. The first does nothing if all are encoded. */

@@ -37,6 +37,18 @@ static void record_transfer(const Fovea__Inference__V1__Transfer *x) {
     fv_metric_add(FV_METRIC_HANDOFF_FRAMES, 0, (double)x->n_frames);
 }
 
+/* Records what was kept of the prompt. */
+static void record_prefix(const fv_task *t, const fv_report_message *r) {
+    bool off = !t->prefill.prefixes || t->worker->opt.prefix_bytes == 0;
+    int32_t outcome = off                  ? FV_PROMPT_OFF
+                      : !t->prefix.taken   ? FV_PROMPT_APART
+                      : r->n_prompt_cached ? FV_PROMPT_HIT
+                                           : FV_PROMPT_MISS;
+    fv_metric_add(FV_METRIC_PROMPT_LOOKUPS, outcome, 1);
+    fv_metric_add(FV_METRIC_PROMPT_CACHED, 0, r->n_prompt_cached);
+    fv_metric_add(FV_METRIC_PROMPT_SAVED, 0, r->seconds_saved);
+}
+
 void fv_task_record(const fv_task *t, const fv_report_message *r) {
     step(FV_STEP_QUEUE, r->seconds_queued);
     if (r->n_images) step(FV_STEP_PREPROCESS, r->seconds_preprocess);
@@ -49,6 +61,7 @@ void fv_task_record(const fv_task *t, const fv_report_message *r) {
         fv_metric_add(FV_METRIC_ENTRIES_IN, s, (double)stage->entries_in);
         fv_metric_add(FV_METRIC_ENTRIES_KEPT, s, (double)stage->entries_out);
     }
+    record_prefix(t, r);
     record_packed(r);
     record_transfer(r->transfer);
 }

@@ -74,7 +74,11 @@ static fv_status fill_rows(fv_task *t, fv_report_message *r) {
         t->prefill.plan.condense.acts ? (uint32_t)t->prefill.plan.shape.n_encoded : r->n_visual;
     r->n_text = (uint32_t)t->prefill.prompt.n_text - n_replay;
     r->n_images = (uint32_t)t->prefill.prompt.n_image;
-    r->n_images_cached = (uint32_t)t->prefill.n_cached;
+    r->n_images_cached = (uint32_t)(t->prefill.n_cached + t->prefill.n_skip);
+    r->n_prompt_cached = (uint32_t)t->prefill.prefix.rows;
+    if (r->n_prompt_cached > r->n_prompt) r->n_prompt_cached = r->n_prompt; /* the rest is answer */
+    if (r->n_prompt_cached) r->cache_tier = (char *)"prefill";
+    r->seconds_saved = t->prefill.prefix.seconds;
     r->n_generated = t->prefill.has_token;
     r->bytes_raw = bytes.raw;
     r->bytes_bound = bytes.held;
@@ -161,6 +165,8 @@ static fv_status fill_transfer(fv_task *t, fv_report_message *r) {
     x->n_fallback = t->sent.ways.n_fallback;
     x->bytes_sent = t->sent.bytes;
     x->n_frames = t->sent.frames;
+    x->tokens_kept = (uint32_t)t->sent.tokens_kept;
+    x->bytes_kept = t->sent.bytes_kept;
     x->seconds_open = t->sent.granted_s - t->opened_s;
     x->seconds_send = t->sent_s - t->sending_s;
     x->seconds_exposed = t->sent.committed_s - t->prefilled_s;

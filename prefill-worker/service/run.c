@@ -92,10 +92,11 @@ void fv_task_enqueue(fv_job *job) {
     if (!t->probe) fv_failpoint_reached(FV_FAILPOINT_PREFILL_QUEUED);
 }
 
-/* Makes a task READY, or READING if it has images to be read first. */
+/* Makes a task READY; or READING if it has images to be read first, or WAITING if another task computes for it. */
 static void make_ready(fv_task *t) {
     t->state = FV_TASK_READY;
-    fv_status st = fv_task_read_images(t);
+    fv_status st = fv_task_take_prefix(t);
+    if (st == FV_OK && t->state == FV_TASK_READY) st = fv_task_read_images(t);
     if (st != FV_OK) {
         fv_task_end(t, st);
     } else if (t->state == FV_TASK_READY && t->ship && !t->begun_said) {
@@ -143,6 +144,13 @@ static void advance_opening(fv_task *t) {
     }
 }
 
+static void advance_hashing(fv_task *t) {
+    fv_status st = fv_task_images_hashed(t);
+    t->state = FV_TASK_OPENING;
+    if (st == FV_OK) st = fv_task_ask_for_memory(t);
+    fv_task_prepared(t, st);
+}
+
 static void advance_reading(fv_task *t) {
     fv_status st = fv_task_images_read(t);
     if (st != FV_OK) {
@@ -152,6 +160,12 @@ static void advance_reading(fv_task *t) {
     } else { /* they are encoded and condensed before the plan is made */
         t->state = FV_TASK_READY;
     }
+}
+
+static void advance_waiting(fv_task *t) {
+    if (fv_task_awaits(t)) return;
+    fv_task_waits(t);
+    make_ready(t);
 }
 
 static void advance_exporting(fv_task *t) {
@@ -174,10 +188,14 @@ static void advance(fv_prefill_line *l) {
             continue; /* cancelled or not: the line has it, and returns it soon */
         if (!fv_task_wanted(t))
             fv_task_end_unwanted(t);
+        else if (t->state == FV_TASK_READING && t->images.hashing)
+            advance_hashing(t);
         else if (t->state == FV_TASK_READING)
             advance_reading(t);
         else if (t->state == FV_TASK_OPENING)
             advance_opening(t);
+        else if (t->state == FV_TASK_WAITING)
+            advance_waiting(t);
         else if (t->state == FV_TASK_EXPORTING)
             advance_exporting(t);
     }
@@ -207,7 +225,8 @@ static places count_places(fv_prefill_line *l) {
     double now = fv_clock_s();
     for (fv_task *t = l->first; t; t = t->next) t->flow->n_placed = 0;
     for (fv_task *t = l->first; t; t = t->next) {
-        bool soon = is_soon(t, now), reading = t->state == FV_TASK_READING && !soon;
+        bool soon = is_soon(t, now);
+        bool reading = (t->state == FV_TASK_READING && !soon) || t->state == FV_TASK_WAITING;
         bool ready = t->state == FV_TASK_READY || t->state == FV_TASK_RUNNING;
         p.n_soon += soon;
         p.n_reading += reading;
@@ -257,12 +276,19 @@ void fv_prefill_line_between(fv_prefill_worker *w) {
     }
 }
 
+static void count_prefixes(fv_prefill_worker *w) {
+    fv_prefix_counters now = fv_prefix_cache_count(w->line.prefixes);
+    atomic_store(&w->prefix_bytes, now.bytes);
+    atomic_store(&w->prefix_given_up, now.given_up);
+}
+
 double fv_prefill_line_work(void *worker) {
     fv_prefill_worker *w = worker;
     size_t freed;
     double again_s = work(w), trim_s = fv_kv_pool_trim(w->line.pool, fv_clock_s(), &freed);
     if (freed >= FV_HEAP_SPARE_BYTES) fv_heap_give_back();
     atomic_store(&w->bytes_held, fv_kv_pool_used(w->line.pool));
+    count_prefixes(w);
     if (isinf(trim_s)) return again_s;
     return again_s < 0 ? trim_s : fmin(again_s, trim_s);
 }
@@ -277,6 +303,7 @@ fv_status fv_prefill_line_open(fv_prefill_worker *w) {
     l->logits = malloc((size_t)w->opt.batch * vocab * sizeof *l->logits);
     if (!l->logits) return FV_FAIL(FV_ENOMEM, "out of memory for a batch of %d", w->opt.batch);
     FV_TRY(fv_image_cache_open(w->opt.cache_bytes, &l->cache));
+    FV_TRY(fv_prefix_cache_open(e->be.device, &shape, w->opt.prefix_bytes, &l->prefixes));
     FV_TRY(fv_prefill_probe_open(w));
     if (e->vision) fv_vision_between(e->vision, fv_prefill_while_encoding, w);
     if (e->video) fv_vision_between(e->video, fv_prefill_while_encoding, w);
@@ -291,5 +318,6 @@ void fv_prefill_line_close(fv_prefill_worker *w) {
     fv_fair_fini(&w->line.fair);
     fv_kv_pool_close(w->line.pool);
     fv_image_cache_close(w->line.cache);
+    fv_prefix_cache_close(w->line.prefixes);
     free(w->line.logits);
 }

@@ -63,7 +63,10 @@ static fv_status read_request(fv_task *t) {
                                   .cache = l->cache,
                                   .owner = m->tenant,
                                   .pool = l->pool,
-                                  .generation = fv_engine_generation_options(e, r->ignore_eos),
+                                  .prefixes = r->cache_off ? NULL : l->prefixes,
+                                  .salt = r->cache_salt,
+                                  .generation = fv_engine_generation_options(
+                                      e, r->ignore_eos && !fv_request_constrained(r->rules)),
                                   .until_s = chat_until(t),
                                   .want_kept = r->kept_tokens,
                                   .want_digest = r->digests};
@@ -160,6 +163,11 @@ static fv_status ask_for_room(fv_task *t) {
     return fv_fail_origin(fv_export_begin(t->transport, &req, &t->ship), FV_ORIGIN_HANDOFF);
 }
 
+fv_status fv_task_ask_for_memory(fv_task *t) {
+    FV_TRY(fv_task_name_prompt(t));
+    return t->state == FV_TASK_READING ? FV_OK : ask_for_room(t);
+}
+
 /* Completes the prompt and requests memory. Condensed images are encoded first, because their number of
  * tokens is part of the prompt. If the task is READING afterwards, call this again when they are encoded. */
 fv_status fv_task_prepare_rest(fv_task *t) {
@@ -169,7 +177,7 @@ fv_status fv_task_prepare_rest(fv_task *t) {
     FV_TRY(fv_fail_caller(fv_prefill_job_begin(j)));
     if (j->finish != FV_FINISH_NOT) return FV_OK;
     FV_TRY(check_room(t));
-    return ask_for_room(t);
+    return fv_task_ask_for_memory(t);
 }
 
 fv_status fv_task_prepare(fv_task *t) {

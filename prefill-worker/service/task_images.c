@@ -83,6 +83,16 @@ static void read_next(fv_unit *unit) {
         fv_jobs_post_followup(w->jobs, &p->back); /* the task belongs to the computing thread now */
 }
 
+/* Hashes all images of the task, and returns it. */
+static void hash_all(fv_unit *unit) {
+    fv_task *t = unit->owner;
+    fv_prefill_worker *w = t->worker;
+    if (!atomic_load(&t->cancelled))
+        fv_error_take(&t->images.fault, fv_prefill_job_digest(&t->prefill));
+    atomic_fetch_add_explicit(&w->n_read, 1, memory_order_relaxed);
+    fv_jobs_post_followup(w->jobs, &t->images.back);
+}
+
 /* ---- the computing thread ------------------------------------------------------------------- */
 
 /* Counts images read for any task: while the lines make progress, tasks that wait for their turn count
@@ -95,21 +105,39 @@ static uint64_t images_read(const void *worker) {
 /* Marks the task's images as back; the queue checks the task after every job. */
 static void on_back(fv_job *job) { ((fv_task *)job->owner)->images.away = false; }
 
-fv_status fv_task_read_images(fv_task *t) {
+static void send_images(fv_task *t, void (*run)(fv_unit *unit)) {
     fv_task_images *p = &t->images;
+    p->unit =
+        (fv_unit){.run = run, .owner = t, .who = fv_task_share(t), .weight = t->msg->tenant_weight};
+    p->back = (fv_job){.run = on_back, .owner = t};
+    t->state = FV_TASK_READING;
+    t->reading_s = fv_clock_s();
+    p->away = true;
+    fv_task_works(t, images_read);
+}
+
+void fv_task_hash_images(fv_task *t, uint64_t bytes) {
+    send_images(t, hash_all);
+    t->images.hashing = true;
+    t->images.unit.cost = (double)bytes;
+    fv_reading_add(t->worker->reading, &t->images.unit);
+}
+
+fv_status fv_task_images_hashed(fv_task *t) {
+    t->images.hashing = false;
+    t->reading_s = 0; /* nothing is read yet */
+    fv_task_waits(t);
+    return fv_error_raise(&t->images.fault);
+}
+
+fv_status fv_task_read_images(fv_task *t) {
     int32_t n;
     FV_TRY(fv_prefill_job_unread(&t->prefill, &n));
     if (n == 0) {
         fv_task_give_pixels(t);
         return FV_OK;
     }
-    p->unit = (fv_unit){
-        .run = read_next, .owner = t, .who = fv_task_share(t), .weight = t->msg->tenant_weight};
-    p->back = (fv_job){.run = on_back, .owner = t};
-    t->state = FV_TASK_READING;
-    t->reading_s = fv_clock_s();
-    p->away = true;
-    fv_task_works(t, images_read);
+    send_images(t, read_next);
     add_next(t);
     return FV_OK;
 }

@@ -26,10 +26,11 @@ static void trace_steps(const fv_task *t) {
     char stages[STAGES_TEXT];
     print_stages(t, stages);
     const fv_span_field images[] = {{"fovea.images", .number = j->n_image},
-                                    {"fovea.images_cached", .number = j->n_cached}};
+                                    {"fovea.images_cached", .number = j->n_cached + j->n_skip}};
     const fv_span_field vision[] = {{"fovea.visual_tokens", .number = j->prompt.n_visual}};
     const fv_span_field prefill[] = {
         {"fovea.stages", .text = stages},
+        {"fovea.cached_tokens", .number = j->prefix.rows},
         {"fovea.kv_held_bytes", .number = (int64_t)(j->bytes_visual + j->bytes_text)},
         {"fovea.packed_bytes", .number = (int64_t)j->packed.bytes},
         {"fovea.pack_microseconds", .number = (int64_t)(1e6 * j->packed.seconds)}};

@@ -156,6 +156,8 @@ static void on_begun(fv_rpc_op *op, bool ok) {
     b.bytes_reserved = t->bytes_reserved;
     b.n_prompt = (uint32_t)t->prefill.prompt.n;
     b.bytes_bound = t->bytes_bound;
+    b.thinks = t->prefill.thinks;
+    b.n_prompt_cached = (uint32_t)t->prefill.prefix.rows;
     e.event_case = FOVEA__HANDOFF__V1__PREFILL_EVENT__EVENT_BEGUN;
     e.begun = &b;
     send_event(t, &e);
@@ -235,12 +237,13 @@ static void log_over(const fv_task *t) {
     if (t->fault.status == FV_OK)
         FV_LOG(INFO, PREFILL,
                "req=%s tenant?=%s trace?=%s event=done prompt_tokens=%d visual_tokens=%d "
+               "cached_tokens=%d "
                "queued_s=%.4f vision_s=%.4f "
                "prefill_s=%.4f "
                "bytes=%" PRIu64 " to=%s",
                id, t->msg->tenant, trace, t->prefill.prompt.n, t->prefill.prompt.n_visual,
-               t->began_s - t->arrived_s, t->prefill.s_vision, t->prefill.s_prefill, t->sent.bytes,
-               t->peer ? t->peer->address : "nobody");
+               t->prefill.prefix.rows, t->began_s - t->arrived_s, t->prefill.s_vision,
+               t->prefill.s_prefill, t->sent.bytes, t->peer ? t->peer->address : "nobody");
     else if (t->call && fv_status_is_callers(t->fault.status))
         FV_LOG(INFO, PREFILL, "req=%s tenant?=%s trace?=%s event=%s status=%s reason=\"%s\"", id,
                t->msg->tenant, trace, t->fault.status == FV_ECANCELLED ? "cancelled" : "refused",
@@ -451,6 +454,8 @@ void fv_prefill_worker_load(const fv_prefill_worker *w, Fovea__Inference__V1__Lo
     load->bytes_held = atomic_load(&w->bytes_held);
     load->pixels_capacity = (uint64_t)w->opt.pixels;
     load->pixels_held = atomic_load(&w->pixels_held);
+    load->bytes_prefix = atomic_load(&w->prefix_bytes);
+    load->n_prefix_given_up = atomic_load(&w->prefix_given_up);
     load->bytes_grpc = w->bytes_grpc;
     load->bytes_nccl = w->bytes_nccl;
     load->n_fallback = w->n_fallback;

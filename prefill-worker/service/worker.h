@@ -40,8 +40,9 @@ typedef struct fv_prefill_worker_options {
     fv_tls *tls;             /* for calls to decode workers; borrowed; NULL: plain text */
     const char *name;        /* in reports; borrowed */
     fv_dtype kv_dtype;
-    size_t kv_bytes;    /* limit of the KV pool; 0: none */
-    size_t cache_bytes; /* limit of the cache of encoded images; 0: no cache */
+    size_t kv_bytes;     /* limit of the KV pool; 0: none */
+    size_t cache_bytes;  /* limit of the cache of encoded images; 0: no cache */
+    size_t prefix_bytes; /* limit of the KV that is kept of prompts; 0: none is */
     int64_t pixels; /* limit of pixels that wait to be decoded; more are FV_EBUSY; 0: no limit */
     int64_t pixels_request; /* limit of pixels per request; more are FV_EINVAL; 0: no limit */
     int32_t queue;          /* limit of requests, running ones included; more are FV_EBUSY */

@@ -7,6 +7,8 @@
 
 #include "handoff/kv_sections.h"
 #include "serving/layout_message.h"
+#include "text/calls/calls.h"
+#include "text/calls/thinking.h"
 #include "text/chat.h"
 
 typedef Fovea__Inference__V1__Model model_message;
@@ -64,6 +66,68 @@ static fv_status describe_calibration(const fv_engine *e, fv_dtype kv_dtype, fv_
     return FV_OK;
 }
 
+/* Checks the names of forms; "none" stands for none. */
+static fv_status check_parsers(const fv_model_info_options *opt) {
+    const char *calls = opt->tool_parser, *thinking = opt->reasoning_parser;
+    if (calls && strcmp(calls, "none") != 0 && !fv_calls_form_named(calls))
+        return FV_FAIL(FV_EINVAL, "--tool-parser %.64s: unknown; available: none, %s", calls,
+                       fv_calls_form_names());
+    if (thinking && strcmp(thinking, "none") != 0 && !fv_thinking_form_named(thinking))
+        return FV_FAIL(FV_EINVAL, "--reasoning-parser %.64s: unknown; available: none, %s",
+                       thinking, fv_thinking_form_names());
+    return FV_OK;
+}
+
+static const char *parser_of(const char *chosen, const char *found) {
+    if (!chosen) return found;
+    return strcmp(chosen, "none") == 0 ? "" : chosen;
+}
+
+/* If the default template does not run, a request can still name another. */
+static fv_status describe_chat(const fv_engine *e, const fv_model_info_options *opt, fv_arena *a,
+                               model_message *m) {
+    fv_chat *chat;
+    const bool runs = fv_engine_chat(e, "", &chat) == FV_OK;
+    const char *calls = parser_of(opt->tool_parser, runs ? fv_chat_tool_parser(chat) : "");
+    const char *thinking =
+        parser_of(opt->reasoning_parser, runs ? fv_chat_reasoning_parser(chat) : "");
+    fv_status st = check_parsers(opt);
+    if (st == FV_OK && runs) st = copy(a, fv_chat_name(chat), &m->chat_template);
+    if (st == FV_OK) st = copy(a, calls, &m->tool_parser);
+    if (st == FV_OK) st = copy(a, thinking, &m->reasoning_parser);
+    if (runs) fv_chat_free(chat);
+    return st;
+}
+
+static fv_status check_model_name(const fv_model_info_options *opt, int32_t at) {
+    const char *name = opt->models[at];
+    size_t n = strlen(name);
+    bool plain = n > 0 && n <= FV_MODEL_NAME_MAX;
+    for (size_t i = 0; i < n; i++) plain &= (unsigned char)name[i] > ' ' && name[i] != 0x7f;
+    if (!plain)
+        return FV_FAIL(FV_EINVAL,
+                       "--served-model-name must have 1..%d bytes, without spaces and control "
+                       "characters",
+                       FV_MODEL_NAME_MAX);
+    for (int32_t i = 0; i < at; i++)
+        if (strcmp(opt->models[i], name) == 0)
+            return FV_FAIL(FV_EINVAL, "--served-model-name %s is given twice", name);
+    return FV_OK;
+}
+
+static fv_status name_model(const fv_engine *e, const fv_model_info_options *opt, fv_arena *a,
+                            model_message *m) {
+    if (opt->n_model > FV_MODEL_NAMES_MAX)
+        return FV_FAIL(FV_EINVAL, "a model has at most %d names (--served-model-name)",
+                       FV_MODEL_NAMES_MAX);
+    for (int32_t i = 0; i < opt->n_model; i++) FV_TRY(check_model_name(opt, i));
+    FV_TRY(copy(a, opt->n_model ? opt->models[0] : e->name, &m->name));
+    FV_TRY(FV_ARENA_NEW(a, opt->n_model, m->aliases));
+    for (int32_t i = 1; i < opt->n_model; i++)
+        FV_TRY(copy(a, opt->models[i], &m->aliases[m->n_aliases++]));
+    return FV_OK;
+}
+
 static fv_status describe_model(const fv_engine *e, const fv_model_info_options *opt, fv_arena *a,
                                 model_message **out) {
     const fv_model_config *cfg = fv_checkpoint_config(e->ck);
@@ -73,22 +137,18 @@ static fv_status describe_model(const fv_engine *e, const fv_model_info_options 
     FV_TRY(FV_ARENA_NEW(a, 1, limits));
     fovea__inference__v1__model__init(m);
     fovea__inference__v1__limits__init(limits);
-    FV_TRY(copy(a, opt->model ? opt->model : e->name, &m->name));
+    FV_TRY(name_model(e, opt, a, m));
     FV_TRY(copy(a, e->fingerprint, &m->fingerprint));
     FV_TRY(copy(a, cfg->family->name, &m->family));
     m->n_layer = (uint32_t)cfg->text.n_layer;
     m->n_head = (uint32_t)cfg->text.n_head;
     m->n_kv = (uint32_t)cfg->text.n_kv;
     m->d_head = (uint32_t)cfg->text.d_head;
+    m->bytes_state = fv_recurrent_state_bytes(&cfg->text.recurrent) * m->n_layer;
     m->n_vocab = (uint32_t)e->n_vocab;
     FV_TRY(copy(a, weights_dtype(e), &m->dtype));
     FV_TRY(copy(a, fv_dtype_name(opt->kv_dtype), &m->kv_dtype));
-    fv_chat *chat; /* if the default template does not run, a request can still name another */
-    if (fv_engine_chat(e, "", &chat) == FV_OK) {
-        fv_status st = copy(a, fv_chat_name(chat), &m->chat_template);
-        fv_chat_free(chat);
-        FV_TRY(st);
-    }
+    FV_TRY(describe_chat(e, opt, a, m));
     if (cfg->has_vision) {
         m->image_token = (uint32_t)cfg->image_token;
         if (fv_layout_reads_video(&cfg->layout)) m->video_token = (uint32_t)cfg->video_token;

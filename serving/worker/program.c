@@ -6,6 +6,7 @@
 
 #include "common/limits.h"
 #include "kernels/backends/open.h"
+#include "serving/worker/checkpoint.h"
 #include "serving/worker/load_metrics.h"
 #include "serving/worker/model_info.h"
 #include "serving/worker/room.h"
@@ -32,11 +33,16 @@ static void measure_metrics(void *user) {
 
 static fv_status introduce(void *user, const char *address, Fovea__Fleet__V1__Introduction **out) {
     fv_worker_program *p = user;
+    const char *const *names;
+    int n_name = fv_options_list(p->o, "served-model-name", &names);
     fv_model_info_options opt = {.name = p->name,
-                                 .model = fv_options_string(p->o, "model-name"),
+                                 .models = names,
+                                 .n_model = n_name,
                                  .role = p->kind->fleet_role,
                                  .address = address,
-                                 .kv_dtype = p->engine.kv_dtype};
+                                 .kv_dtype = p->engine.kv_dtype,
+                                 .tool_parser = fv_options_string(p->o, "tool-parser"),
+                                 .reasoning_parser = fv_options_string(p->o, "reasoning-parser")};
     FV_TRY(fv_info(&p->engine, &opt, &p->arena, out));
     p->kind->limits(p->o, (*out)->model->limits);
     return FV_OK;
@@ -87,15 +93,19 @@ static void stopped(void *user) {
 /* ---- the beginning ---------------------------------------------------------------------- */
 
 /* Checks the memory of a worker on the CPU; a GPU has memory of its own, which no control group limits. */
-static void check_room(const fv_worker_program *p) {
-    if (strcmp(p->engine.be.ops->name, "cpu") == 0)
-        fv_worker_check_memory(fv_checkpoint_bytes(p->engine.ck),
-                               (size_t)fv_options_int(p->o, "kv-bytes"), fv_memory_limit());
+static fv_status check_room(const fv_worker_program *p) {
+    const size_t kv = (size_t)fv_options_int(p->o, "kv-bytes");
+    if (strcmp(p->engine.be.ops->name, "cpu") != 0) return FV_OK;
+    FV_TRY(fv_memory_check("kv-bytes", kv));
+    fv_worker_check_memory(fv_checkpoint_bytes(p->engine.ck), kv, fv_memory_limit());
+    return FV_OK;
 }
 
 static fv_status open_engine(fv_worker_program *p) {
     const fv_options *o = p->o;
-    fv_engine_options engine = {.checkpoint = fv_options_string(o, "checkpoint"),
+    char checkpoint[FV_HUB_PATH_MAX];
+    FV_TRY(fv_checkpoint_find(o, checkpoint));
+    fv_engine_options engine = {.checkpoint = checkpoint,
                                 .chat = fv_options_string(o, "chat"),
                                 .backend = fv_options_string(o, "device"),
                                 .isa = fv_options_string(o, "isa"),
@@ -107,12 +117,9 @@ static fv_status open_engine(fv_worker_program *p) {
                                 .threads = (int32_t)fv_options_int(o, "threads"),
                                 .vision = p->kind->vision};
     fv_plugin_set_dir(fv_options_string(o, "plugin-dir"));
-    if (!engine.checkpoint)
-        return FV_FAIL(FV_EINVAL, "--checkpoint DIR is needed: a Hugging Face checkpoint directory "
-                                  "(`fovea synth` makes one to try with)");
     FV_TRY(fv_registration_open(&p->place));
     FV_TRY(fv_engine_open(&engine, &p->engine));
-    check_room(p);
+    FV_TRY(check_room(p));
     /* Frames over NCCL are not encrypted: with TLS, `auto` does not choose it. */
     bool automatic = strcmp(fv_options_string(o, "transport"), "auto") == 0;
     const fv_peer_ops *pairs =

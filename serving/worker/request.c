@@ -1,6 +1,8 @@
 /* Converts the messages of a request to the engine's types. Any thread. */
 #include "serving/worker/request.h"
 
+#include <string.h>
+
 fv_sampling fv_request_sampling(const Fovea__Inference__V1__Sampling *m, uint32_t n_logprobs) {
     fv_sampling s = fv_sampling_default();
     s.n_logprobs = n_logprobs <= INT32_MAX ? (int32_t)n_logprobs : INT32_MAX;
@@ -34,6 +36,42 @@ static fv_status read_rule_ids(const char *name, const uint32_t *in, size_t n, i
     return FV_OK;
 }
 
+static fv_status read_constraint(const Fovea__Inference__V1__Constraint *m, fv_grammar_spec *out) {
+    *out = (fv_grammar_spec){0};
+    if (!m) return FV_OK;
+    switch (m->kind_case) {
+    case FOVEA__INFERENCE__V1__CONSTRAINT__KIND_JSON_OBJECT:
+        if (m->json_object) out->kind = FV_GRAMMAR_JSON_OBJECT;
+        return FV_OK;
+    case FOVEA__INFERENCE__V1__CONSTRAINT__KIND_JSON_SCHEMA:
+        *out = (fv_grammar_spec){.kind = FV_GRAMMAR_JSON_SCHEMA, .text = m->json_schema};
+        break;
+    case FOVEA__INFERENCE__V1__CONSTRAINT__KIND_REGEX:
+        *out = (fv_grammar_spec){.kind = FV_GRAMMAR_REGEX, .text = m->regex};
+        break;
+    case FOVEA__INFERENCE__V1__CONSTRAINT__KIND_CHOICE:
+        *out = (fv_grammar_spec){.kind = FV_GRAMMAR_CHOICE,
+                                 .choice = (const char *const *)m->choice->text,
+                                 .n_choice = m->choice->n_text};
+        return FV_OK;
+    case FOVEA__INFERENCE__V1__CONSTRAINT__KIND_GRAMMAR:
+        *out = (fv_grammar_spec){.kind = FV_GRAMMAR_EBNF, .text = m->grammar};
+        break;
+    case FOVEA__INFERENCE__V1__CONSTRAINT__KIND_STRUCTURAL_TAG:
+        *out = (fv_grammar_spec){.kind = FV_GRAMMAR_STRUCTURAL_TAG, .text = m->structural_tag};
+        break;
+    default: return FV_FAIL(FV_EINVAL, "the constraint is of no kind that this worker knows");
+    }
+    out->n_text = strlen(out->text);
+    return FV_OK;
+}
+
+bool fv_request_constrained(const Fovea__Inference__V1__TokenRules *m) {
+    return m && m->constraint &&
+           (m->constraint->kind_case != FOVEA__INFERENCE__V1__CONSTRAINT__KIND_JSON_OBJECT ||
+            m->constraint->json_object);
+}
+
 fv_status fv_request_rules(const Fovea__Inference__V1__TokenRules *m, fv_arena *arena,
                            fv_token_rules *out) {
     *out = (fv_token_rules){0};
@@ -44,6 +82,7 @@ fv_status fv_request_rules(const Fovea__Inference__V1__TokenRules *m, fv_arena *
     out->min_tokens = m->min_tokens <= INT32_MAX ? (int32_t)m->min_tokens : INT32_MAX;
     out->n_bad_word = (int32_t)m->n_bad_words;
     out->bad_word = (const char *const *)m->bad_words;
+    FV_TRY(read_constraint(m->constraint, &out->grammar));
     FV_TRY(read_rule_ids("allowed_token_ids", m->allowed_token_ids, m->n_allowed_token_ids,
                          FV_MAX_ALLOWED, arena, &out->allowed, &out->n_allowed));
     return read_rule_ids("stop_token_ids", m->stop_token_ids, m->n_stop_token_ids, FV_MAX_STOP_IDS,

@@ -17,6 +17,9 @@ fv_sampling fv_request_sampling(const Fovea__Inference__V1__Sampling *m, uint32_
 fv_status fv_request_rules(const Fovea__Inference__V1__TokenRules *m, fv_arena *arena,
                            fv_token_rules *out);
 
+/* Whether the rules have a grammar. It says where the answer ends, so ignore_eos has no effect beside it. */
+bool fv_request_constrained(const Fovea__Inference__V1__TokenRules *m);
+
 /* Reads the prompt; lists are in the arena, strings are borrowed from the message. FV_EINVAL if there is no
  * prompt, a turn has more than n_image images, there are more than `context` ids, or an id is invalid. */
 fv_status fv_request_prompt(const Fovea__Inference__V1__Prompt *m, int32_t n_image, int32_t context,

@@ -30,7 +30,7 @@ ROUTER_MS = 15000  # a call's deadline at its router
 CALL_S = 45  # and at the client: a call that ends by this one hangs
 WAIT_S = 120  # for anything that must come: machines may be busy
 CLIENTS = 6
-# What a client may be told of faults that are not its own (docs/CLIENTS.md).
+# Statuses that a client may get for faults that are not its own (docs/CLIENTS.md).
 STATUSES = {"UNAVAILABLE", "NOT_FOUND", "FAILED_PRECONDITION", "RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED"}
 
 bin_dir, set_path, image_path = sys.argv[1:4]

@@ -23,6 +23,7 @@ shutil.copytree(os.path.join(root, "deploy/kubernetes"), os.path.join(tmp, "depl
 with open(os.path.join(root, "deploy/README.md"), encoding="utf-8") as f:
     (step,) = [b for b in re.findall(r"\n\n```\n(.*?)\n```\n", f.read(), re.S) if "set-last-applied" in b]
 WORKERS = ("fovea-prefill", "fovea-decode")
+SCALED = ("fovea-gateway", *WORKERS)
 
 
 def example(*components):
@@ -59,45 +60,45 @@ def deployments(server):
 
 def scale(server, n):
     """As an autoscaler does."""
-    for name in WORKERS:
+    for name in SCALED:
         deployments(server)[name]["spec"]["replicas"] = n
 
 
 def counts(server):
-    return [deployments(server)[name]["spec"]["replicas"] for name in WORKERS]
+    return [deployments(server)[name]["spec"]["replicas"] for name in SCALED]
 
 
 try:
     autoscale = "../../components/autoscale"
     numbered, scaled = example("workers"), example(autoscale)
     assert scaled == example("workers", autoscale), "an overlay that keeps the numbers before an autoscaler carries none either"
-    assert not any("replicas" in o["spec"] for o in scaled if o["kind"] == "Deployment" and o["metadata"]["name"] in WORKERS)
-    assert len([o for o in scaled if o["kind"] == "HorizontalPodAutoscaler"]) == 2
+    assert not any("replicas" in o["spec"] for o in scaled if o["kind"] == "Deployment" and o["metadata"]["name"] in SCALED)
+    assert len([o for o in scaled if o["kind"] == "HorizontalPodAutoscaler"]) == 3
 
     server = ApiServer()
     apply(server, scaled)
     scale(server, 8)
     apply(server, scaled)
-    assert counts(server) == [8, 8], counts(server)
+    assert counts(server) == [8, 8, 8], counts(server)
 
     server = ApiServer()
     apply(server, numbered)
-    assert counts(server) == [2, 3], counts(server)
+    assert counts(server) == [2, 2, 3], counts(server)
     scale(server, 8)
     apply(server, numbered)
-    assert counts(server) == [2, 3], "this is how an autoscaler was undone"
+    assert counts(server) == [2, 2, 3], "this is how an autoscaler was undone"
     scale(server, 8)
     apply(server, scaled)
-    assert counts(server) == [1, 1], "this is what the step of README.md is for"
+    assert counts(server) == [1, 1, 1], "this is what the step of README.md is for"
 
     server = ApiServer()
     apply(server, numbered)
     scale(server, 8)
     run(server, "bash", "-euo", "pipefail", "-c", step)
-    assert counts(server) == [8, 8], counts(server)
+    assert counts(server) == [8, 8, 8], counts(server)
     for _ in range(2):
         apply(server, scaled)
-        assert counts(server) == [8, 8], counts(server)
+        assert counts(server) == [8, 8, 8], counts(server)
     assert deployments(server)["fovea-router"]["spec"]["replicas"] == 2
 finally:
     shutil.rmtree(tmp)

@@ -42,7 +42,7 @@ for run in of("RUN"):
     expect(command[0] in ("./dev", "/src/dev"), f"RUN {run}: a step is a ./dev command")
     expect(len(command) > 1 and command[1] in dev_commands, f"RUN {run}: ./dev has no such command")
 
-# What it may see is what the build reads: the folders of CMakeLists.txt, and no others.
+# The build may see what it reads: the folders of CMakeLists.txt, and no others.
 allowed = {l[1:] for l in read("deploy/Dockerfile.dockerignore").splitlines() if l.startswith("!")}
 expect("*" in read("deploy/Dockerfile.dockerignore").splitlines(), "the ignore file must begin with nothing")
 cmake = read("CMakeLists.txt")
@@ -62,7 +62,7 @@ for copy in of("COPY"):
     for source in sources:
         expect(source == "." or source in allowed, f"COPY {copy}: {source} is not let in")
 
-# It runs as nobody, by number, so that runAsNonRoot can be checked before it starts.
+# The image runs as a user without rights, by number, so that runAsNonRoot can be checked before it starts.
 expect(of("USER") and all(re.fullmatch(r"[1-9]\d*:[1-9]\d*", u) for u in of("USER")), "USER must be numbers, not root")
 expect(not of("HEALTHCHECK"), "Kubernetes probes; HEALTHCHECK would be a second truth")
 labels = " ".join(of("LABEL"))

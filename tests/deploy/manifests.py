@@ -26,9 +26,13 @@ PROXY_PORT = 8200  # where clients call
 METRICS_PORT = 9464
 WEIGHTS = {None: 14.2e9, "int4-128": 4.5e9}  # bytes of llava-1.5-7b, for which the manifests are sized
 UNHEALTHY_MS = 30000  # a worker's default
-PROGRAMS = {"fovea-router", "fovea-prefill", "fovea-decode"}
+BODIES_BYTES = 256 << 20  # a gateway's default
+PROGRAMS = {"fovea-gateway", "fovea-router", "fovea-prefill", "fovea-decode"}
+WORKERS = {"fovea-prefill", "fovea-decode"}
+MEMBERS = PROGRAMS - {"fovea-gateway"}  # have the fleet's secret and certificates
 
-SCHEMAS = "1.27"  # the first in which gRPC probes are stable
+OTHERS = {"gateway.networking.k8s.io", "monitoring.coreos.com", "keda.sh"}  # CRDs, which no schema of Kubernetes has
+SCHEMAS = ["1.27", "1.31", "1.36"]  # 1.27: the first in which gRPC probes are stable
 
 
 def expect(holds, what):
@@ -70,10 +74,13 @@ class Fleet:
         self.objects = [o for folder in folders for o in render(folder)]
         if kubernetes_validate:
             for o in self.objects:
-                try:
-                    kubernetes_validate.validate(o, SCHEMAS, strict=True)
-                except Exception as e:  # of several kinds, all of them a sentence
-                    self.expect(False, f"{o['kind']} {o['metadata']['name']}: {e}")
+                if o["apiVersion"].split("/")[0] in OTHERS:
+                    continue
+                for version in SCHEMAS:
+                    try:
+                        kubernetes_validate.validate(o, version, strict=True)
+                    except Exception as e:  # of several kinds, all of them a sentence
+                        self.expect(False, f"{o['kind']} {o['metadata']['name']}, Kubernetes {version}: {e}")
         self.pods = {d["spec"]["template"]["spec"]["containers"][0]["command"][0]: d for d in self.of("Deployment")}
 
     def expect(self, holds, what):
@@ -114,7 +121,52 @@ def check_options(fleet, program):
             fleet.expect(name in known, f"{program}: {name} is not in its --help-all")
 
 
+def check_gateway_probes(fleet):
+    """A gateway is asked over HTTP: for its version, which needs no router, and for health, which does."""
+    container = fleet.pods["fovea-gateway"]["spec"]["template"]["spec"]["containers"][0]
+    port, metrics = container["ports"]
+    env = fleet.environment("fovea-gateway")
+    fleet.expect(env["FOVEA_LISTEN"] == f"0.0.0.0:{port['containerPort']}", "the gateway listens elsewhere")
+    fleet.expect(metrics == {"name": "metrics", "containerPort": METRICS_PORT} and
+                 env["FOVEA_METRICS"] == f"0.0.0.0:{METRICS_PORT}", "the gateway's metrics are elsewhere")
+    scheme = {"scheme": "HTTPS"} if "FOVEA_TLS_CERT" in env else {}
+    for kind, path in (("startupProbe", "/version"), ("livenessProbe", "/version"), ("readinessProbe", "/health")):
+        fleet.expect(container[kind]["httpGet"] == {"path": path, "port": port["containerPort"], **scheme},
+                     f"the gateway's {kind}: {container[kind]['httpGet']}")
+    host, router_port = env["FOVEA_ROUTER"].rsplit(":", 1)
+    service = fleet.named("Service", host)
+    fleet.expect(fleet.selected(service["spec"]["selector"]) == {"fovea-router"}, f"the gateway calls {host}")
+    fleet.expect({str(p["port"]): p["targetPort"] for p in service["spec"]["ports"]}.get(router_port) == "grpc",
+                 f"the gateway calls port {router_port}")
+    fleet.expect(env["FOVEA_DEADLINE_MS"] == fleet.environment("fovea-router")["FOVEA_DEADLINE_MS"],
+                 "gateways and routers end answers at different times")
+
+
+def check_gateway_tls(fleet):
+    """Clients see the certificate that they see at the routers, and gateways check it when they call a router."""
+    env, spec = fleet.environment("fovea-gateway"), fleet.pods["fovea-gateway"]["spec"]["template"]["spec"]
+    secure = "FOVEA_TLS_CERT" in fleet.environment("fovea-router")
+    fleet.expect(("FOVEA_TLS_CERT" in env) == secure, "the gateway: TLS for some only")
+    fleet.expect(env["FOVEA_INSECURE"] == ("false" if secure else "true"), "the gateway: FOVEA_INSECURE")
+    fleet.expect(("FOVEA_ROUTER_TLS_CA" in env) == secure, "the gateway calls routers in another way than they listen")
+    if secure:
+        (volume,), (mount,) = spec["volumes"], spec["containers"][0]["volumeMounts"]
+        fleet.expect(volume["secret"] == {"secretName": "fovea-clients-tls", "defaultMode": 0o440}, "the gateway's certificate")
+        files = {os.path.relpath(env[f"FOVEA_TLS_{n}"], mount["mountPath"]) for n in ("CERT", "KEY")}
+        fleet.expect(files == {"tls.crt", "tls.key"}, f"the gateway: files {files}")
+
+
+def check_gateway_memory(fleet):
+    """Bodies that are being read, and as much again for what is made of them, fit into half of the limit."""
+    container = fleet.pods["fovea-gateway"]["spec"]["template"]["spec"]["containers"][0]
+    bodies = int(fleet.environment("fovea-gateway").get("FOVEA_BODIES_BYTES", BODIES_BYTES))
+    fleet.expect(2 * bodies <= quantity(container["resources"]["limits"]["memory"]) // 2, "FOVEA_BODIES_BYTES of the gateway")
+
+
 def check_probes(fleet, program):
+    if program == "fovea-gateway":
+        check_gateway_probes(fleet)
+        return
     container = fleet.pods[program]["spec"]["template"]["spec"]["containers"][0]
     port, metrics = container["ports"]
     env = fleet.environment(program)
@@ -152,7 +204,7 @@ def check_restart(fleet, program):
         probe = c["livenessProbe"]
         # The first probe after it hung comes within a period, and the last one has its time to answer.
         noticed_s = probe["periodSeconds"] * probe["failureThreshold"] + probe["timeoutSeconds"]
-        unhealthy_s = int(env.get("FOVEA_UNHEALTHY_MS", UNHEALTHY_MS)) / 1000 if program != "fovea-router" else 0
+        unhealthy_s = int(env.get("FOVEA_UNHEALTHY_MS", UNHEALTHY_MS)) / 1000 if program in WORKERS else 0
         back_s = unhealthy_s + noticed_s + probe.get("terminationGracePeriodSeconds", 1e9)
         fleet.expect(back_s <= 90, f"{c['name']}: it is ended {back_s} s after it hung")
         fleet.expect(noticed_s >= 30, f"{c['name']}: it is ended after a pause of {noticed_s} s")
@@ -160,6 +212,9 @@ def check_restart(fleet, program):
 
 def check_tls(fleet, program):
     """Certificates are where the program looks for them, in a secret of its role, and then nothing is in plain text."""
+    if program == "fovea-gateway":
+        check_gateway_tls(fleet)
+        return
     env, spec = fleet.environment(program), fleet.pods[program]["spec"]["template"]["spec"]
     if "FOVEA_TLS_CERT" not in env:
         fleet.expect(env["FOVEA_INSECURE"] == "true", f"{program}: neither TLS nor FOVEA_INSECURE")
@@ -238,7 +293,7 @@ def check_configurations(fleet, proxy, files):
         path = os.path.join(tmp, "nghttpx.conf")
         with open(path, "w", encoding="utf-8") as f:
             f.write(text)
-        # It takes the file and the options, or ends at once and says why; a port that nobody may have, or a
+        # nghttpx takes the file and the options, or ends at once and says why; a port that nobody may have, or a
         # certificate that is not here, ends it after that.
         told = [a.replace(conf, path).replace("--frontend=127.0.0.1", "--frontend=192.0.2.1") for a in proxy["command"][proxy["command"].index("/usr/sbin/nghttpx") + 1:]]
         r = subprocess.run([nghttpx, *told], capture_output=True, text=True, timeout=100)
@@ -275,7 +330,7 @@ def check_time(fleet, program):
     answer_s = int(fleet.environment("fovea-router")["FOVEA_DEADLINE_MS"]) / 1000
     grace_s = int(env["FOVEA_GRACE_MS"]) / 1000
     linger_s = int(env.get("FOVEA_LINGER_MS", 0)) / 1000
-    fleet.expect(linger_s > 0 or program != "fovea-router", "a router that ends must still answer for a while")
+    fleet.expect(linger_s > 0 or program in WORKERS, f"{program}: one that ends must still answer for a while")
     fleet.expect(grace_s >= answer_s, f"{program}: FOVEA_GRACE_MS is shorter than the longest answer")
     fleet.expect(spec["terminationGracePeriodSeconds"] >= linger_s + grace_s + 10,
                  f"{program}: terminationGracePeriodSeconds does not cover FOVEA_LINGER_MS and FOVEA_GRACE_MS")
@@ -360,15 +415,18 @@ def check_selectors(fleet, mirror):
     fleet.expect(callers == {("fovea-prefill", "grpc"): {"fovea-router"},
                              ("fovea-decode", "grpc"): {"fovea-router", "fovea-prefill"},
                              ("fovea-router", "fleet"): {"fovea-prefill", "fovea-decode"},
-                             ("fovea-router", "grpc"): {"anybody"}, **metrics}, f"callers that are let in: {callers}")
+                             ("fovea-router", "grpc"): {"anybody"},
+                             ("fovea-gateway", "http"): {"anybody"}, **metrics}, f"callers that are let in: {callers}")
     ports = {p: {n["name"]: n["containerPort"] for n in d["spec"]["template"]["spec"]["containers"][0]["ports"]}
              for p, d in fleet.pods.items()}
+    collector = {("monitoring", 4317)} if "FOVEA_OTLP" in fleet.environment("fovea-router") else set()
     dns, decode = {("kube-system", 53)}, ("fovea-decode", ports["fovea-decode"]["grpc"])
     join = ("fovea-router", ports["fovea-router"]["fleet"])
     download = {("0.0.0.0/0", 443), *mirror} if any("initContainers" in d["spec"]["template"]["spec"] for d in fleet.pods.values()) else set()
-    fleet.expect(called == {"fovea-router": dns | {("fovea-prefill", ports["fovea-prefill"]["grpc"]), decode},
-                            "fovea-prefill": dns | {join, decode} | download,
-                            "fovea-decode": dns | {join} | download}, f"who may be called: {called}")
+    fleet.expect(called == {"fovea-gateway": dns | {("fovea-router", PROXY_PORT)} | collector,
+                            "fovea-router": dns | {("fovea-prefill", ports["fovea-prefill"]["grpc"]), decode} | collector,
+                            "fovea-prefill": dns | {join, decode} | download | collector,
+                            "fovea-decode": dns | {join} | download | collector}, f"who may be called: {called}")
 
 
 def ends(fleet, peers):
@@ -395,14 +453,15 @@ def check_scaling(fleet):
     if value:
         named = {p: d["spec"]["template"]["spec"]["priorityClassName"] for p, d in fleet.pods.items()}
         fleet.expect(set(named.values()) == set(value), f"priorities {named}")
-        fleet.expect(value[named["fovea-router"]] > value[named["fovea-decode"]] > value[named["fovea-prefill"]], "priorities")
+        fleet.expect(value[named["fovea-gateway"]] == value[named["fovea-router"]] > value[named["fovea-decode"]] >
+                     value[named["fovea-prefill"]], "priorities")
 
 
 def check_fleet(*folders, mirror=()):
     """`mirror`: whom in the cluster a download may call beside others."""
     fleet = Fleet(*folders)
     fleet.expect(set(fleet.pods) == PROGRAMS, f"programs {set(fleet.pods)}")
-    scaled_by_others = {o["spec"]["scaleTargetRef"]["name"] for o in fleet.of("HorizontalPodAutoscaler")}
+    scaled_by_others = {o["spec"]["scaleTargetRef"]["name"] for o in fleet.of("HorizontalPodAutoscaler") + fleet.of("ScaledObject")}
     for program, d in fleet.pods.items():
         if d["metadata"]["name"] in scaled_by_others:
             fleet.expect("replicas" not in d["spec"], f"{program}: to apply it again would undo its autoscaler")
@@ -411,7 +470,7 @@ def check_fleet(*folders, mirror=()):
         rolling = d["spec"]["strategy"]["rollingUpdate"]
         fleet.expect(rolling == {"maxSurge": 1, "maxUnavailable": 0}, f"{program}: a new one before an old one ends")
         for check in (check_options, check_probes, check_restart, check_spread, check_time, check_confinement, check_token, check_tls, check_worker):
-            if program == "fovea-router" and check == check_worker:
+            if program not in WORKERS and check == check_worker or program not in MEMBERS and check == check_token:
                 continue
             try:
                 check(fleet, program)
@@ -420,6 +479,7 @@ def check_fleet(*folders, mirror=()):
     check_selectors(fleet, mirror)
     check_proxy(fleet)
     check_memory(fleet)
+    check_gateway_memory(fleet)
     check_scaling(fleet)
     return fleet
 
@@ -428,7 +488,7 @@ base = check_fleet("deploy/kubernetes/base")
 example = check_fleet("deploy/kubernetes/overlays/example")
 
 production = check_fleet("deploy/kubernetes/overlays/production")
-for program in ("fovea-prefill", "fovea-decode"):
+for program in WORKERS:
     limits = production.pods[program]["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"]
     expect(limits.get("nvidia.com/gpu") == "1" and production.environment(program)["FOVEA_DEVICE"] == "cuda", "GPUs")
 expect("FOVEA_TLS_CERT" in production.environment("fovea-router"), "production: TLS")
@@ -441,6 +501,33 @@ with tempfile.TemporaryDirectory() as tmp:
         yaml.safe_dump({"resources": ["../production"], "components": ["../../components/mirror"]}, f)
     check_fleet(os.path.join(tmp, "deploy/kubernetes/overlays/mine"), mirror={("models", 8080)})
 
+def with_components(*names):
+    """The base with components, as an overlay of one's own has them."""
+    with tempfile.TemporaryDirectory() as tmp:
+        shutil.copytree(os.path.join(root, "deploy/kubernetes"), os.path.join(tmp, "deploy/kubernetes"))
+        mine = os.path.join(tmp, "deploy/kubernetes/overlays/mine")
+        os.mkdir(mine)
+        with open(os.path.join(mine, "kustomization.yaml"), "w", encoding="utf-8") as f:
+            yaml.safe_dump({"resources": ["../../base"], "components": [f"../../components/{n}" for n in names]}, f)
+        return check_fleet(mine)
+
+
+tenants = with_components("tenants", "otlp", "ingress")
+environment = tenants.environment("fovea-router")
+mounts = tenants.pods["fovea-router"]["spec"]["template"]["spec"]["containers"][0]["volumeMounts"]
+expect(os.path.dirname(environment["FOVEA_TENANTS"]) in {m["mountPath"] for m in mounts}, "tenants: the file is not mounted")
+(ingress,) = tenants.of("Ingress")
+(backend,) = [p["backend"]["service"] for r in ingress["spec"]["rules"] for p in r["http"]["paths"]]
+service_ports = {p["name"] for p in tenants.named("Service", backend["name"])["spec"]["ports"]}
+expect(backend["port"]["name"] in service_ports, f"ingress: {backend}")
+expect(int(ingress["metadata"]["annotations"]["nginx.ingress.kubernetes.io/proxy-read-timeout"]) * 1000 >
+       int(environment["FOVEA_DEADLINE_MS"]), "ingress: answers are cut off")
+routed = with_components("route")
+(route,) = routed.of("HTTPRoute")
+(to,) = [b for r in route["spec"]["rules"] for b in r["backendRefs"]]
+expect({p["port"]: p["targetPort"] for p in routed.named("Service", to["name"])["spec"]["ports"]}.get(to["port"]) == "http",
+       f"route: {to}")
+
 # Two versions of a model behind the same routers: they share nothing but those, the fleet's secret and the volume.
 MODELS = "deploy/kubernetes/overlays/models"
 blue, green = [check_fleet(f"{MODELS}/routers", f"{MODELS}/{color}") for color in ("blue", "green")]
@@ -452,38 +539,44 @@ for one, other in ((blue, green), (green, blue)):
               for o in one.of("Service") + one.of("PodDisruptionBudget") + one.of("Deployment")]
     chosen += [o["spec"]["podSelector"]["matchLabels"] for o in one.of("NetworkPolicy")]
     for selector in chosen:
-        expect(other.selected(selector) <= {"fovea-router"}, f"{one.folder}: {selector} selects the other version's pods")
+        expect(other.selected(selector) <= {"fovea-gateway", "fovea-router"}, f"{one.folder}: {selector} selects the other version's pods")
 model_name = lambda fleet: fleet.environment("fovea-decode")["FOVEA_MODEL_NAME"]
 checkpoint = lambda fleet: fleet.environment("fovea-decode")["FOVEA_CHECKPOINT"]
 expect(model_name(blue) == model_name(green) and checkpoint(blue) != checkpoint(green), "two versions of one model")
 
-# The examples in README.md: what they name is there.
+# The examples in README.md, and what is for other parts of a cluster: what they name is there.
 with open(os.path.join(root, "deploy/README.md"), encoding="utf-8") as f:
-    examples = [o for block in re.findall(r"```yaml\n(.*?)```", f.read(), re.S) for o in yaml.safe_load_all(block)]
+    readme = f.read()
+examples = [o for block in re.findall(r"```yaml\n(.*?)```", readme, re.S) for o in yaml.safe_load_all(block)]
 with open(os.path.join(root, "docs/METRICS.md"), encoding="utf-8") as f:
     metrics = set(re.findall(r"^\| `([\w:]+)` \|", f.read(), re.M))
 kinds = {}
 for o in examples:
     kinds.setdefault(o["kind"], []).append(o)
-expect(set(kinds) == {"Certificate", "ServiceMonitor", "ScaledObject", "GRPCRoute"}, f"README.md: {set(kinds)}")
+expect(set(kinds) == {"Certificate", "GRPCRoute"}, f"README.md: {set(kinds)}")
 secrets = {v["secret"]["secretName"] for d in production.pods.values()
            for v in d["spec"]["template"]["spec"]["volumes"] if "secret" in v} - {"fovea-fleet-token"}
 expect({o["spec"]["secretName"] for o in kinds["Certificate"]} == secrets, f"README.md: certificates, and {secrets}")
 for o in kinds["Certificate"]:
     role = o["spec"]["secretName"][:-len("-tls")]
     expect(role not in PROGRAMS or o["spec"]["dnsNames"] == [role], f"README.md: {role} by another name")
-for o in kinds["ServiceMonitor"]:
-    watched = [s for s in base.of("Service") if o["spec"]["selector"]["matchLabels"].items() <= s["metadata"]["labels"].items()]
-    (endpoint,) = o["spec"]["endpoints"]
-    served = set().union(*(base.selected(s["spec"]["selector"]) for s in watched
-                           if endpoint["port"] in [p["name"] for p in s["spec"]["ports"]]))
-    expect(served == PROGRAMS and o["spec"]["jobLabel"] in watched[0]["metadata"]["labels"], f"README.md: metrics of {served}")
-for o in kinds["ScaledObject"]:
+watched_by = with_components("monitors", "keda")
+(monitor,) = watched_by.of("ServiceMonitor")
+watched = [s for s in base.of("Service") if monitor["spec"]["selector"]["matchLabels"].items() <= s["metadata"]["labels"].items()]
+(endpoint,) = monitor["spec"]["endpoints"]
+served = set().union(*(base.selected(s["spec"]["selector"]) for s in watched
+                       if endpoint["port"] in [p["name"] for p in s["spec"]["ports"]]))
+expect(served == PROGRAMS and monitor["spec"]["jobLabel"] in watched[0]["metadata"]["labels"], f"monitors: metrics of {served}")
+for o in watched_by.of("ScaledObject"):
     base.named("Deployment", o["spec"]["scaleTargetRef"]["name"])
     for trigger in o["spec"]["triggers"]:
         metric, service = re.search(r'\(([\w:]+)\{.*service="([\w-]+)"', trigger["metadata"]["query"]).groups()
-        expect(metric in metrics, f"README.md: there is no metric {metric}")
-        expect("metrics" in [p["name"] for p in base.named("Service", service)["spec"]["ports"]], f"README.md: {service}")
+        expect(metric in metrics, f"keda: there is no metric {metric}")
+        expect("metrics" in [p["name"] for p in base.named("Service", service)["spec"]["ports"]], f"keda: {service}")
+(rule_step,) = [b for b in re.findall(r"\n\n```\n(.*?)\n```\n", readme, re.S) if "PrometheusRule" in b]
+made = subprocess.run(["bash", "-c", rule_step.split("|\n")[0]], cwd=root, capture_output=True, text=True, check=True).stdout
+with open(os.path.join(root, "deploy/monitoring/alerts.yaml"), encoding="utf-8") as f:
+    expect(yaml.safe_load(made)["spec"] == yaml.safe_load(f), "README.md: the PrometheusRule has other rules")
 for o in kinds["GRPCRoute"]:
     for rule in o["spec"]["rules"]:
         expect({m["method"]["service"] for m in rule["matches"]} <= services_of("fovea-router") | {"grpc.health.v1.Health"},
@@ -499,7 +592,7 @@ with open(os.path.join(root, "CMakeLists.txt"), encoding="utf-8") as f:
 images = {d["spec"]["template"]["spec"]["containers"][0]["image"] for d in base.pods.values()}
 expect(images == {f"fovea:{version}"}, f"base: images {images}, and the version is {version}")
 claim = lambda fleet: {d["spec"]["template"]["spec"]["volumes"][0]["persistentVolumeClaim"]["claimName"]
-                       for p, d in fleet.pods.items() if p != "fovea-router"}
+                       for p, d in fleet.pods.items() if p in WORKERS}
 expect(len(claim(base)) == len(claim(example)) == 1 and claim(base) != claim(example), "the overlay changes the volume")
 # An overlay that is not only a part creates the claims that its pods name.
 for fleet in (example, blue, green):

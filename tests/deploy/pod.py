@@ -75,17 +75,17 @@ class Pod:
         self.grace_s = spec["terminationGracePeriodSeconds"]
         maps = {o["metadata"]["name"]: o["data"] for o in objects if o["kind"] == "ConfigMap"}
         folders = dict(folders)
-        volumes = {v["name"]: v for v in spec["volumes"]}
+        volumes = {v["name"]: v for v in spec.get("volumes", [])}
         port = re.compile(r"\b(" + "|".join(map(str, ports)) + r")\b")
 
         def told(text):
             text = port.sub(lambda m: str(ports[int(m.group())]), text).replace("0.0.0.0", "127.0.0.1")
             for mounted, here in folders.items():
                 text = re.sub(rf"(^|=){re.escape(mounted)}/", lambda m: f"{m.group(1)}{here}/", text)
-            return re.sub(r"^fovea-", os.path.join(bin_dir, "fovea-"), text) if text in {"fovea-router"} else text
+            return re.sub(r"^fovea-", os.path.join(bin_dir, "fovea-"), text) if text in {"fovea-router", "fovea-gateway"} else text
 
         for c in spec["containers"]:
-            for m in c["volumeMounts"]:
+            for m in c.get("volumeMounts", []):
                 config = volumes[m["name"]].get("configMap")
                 if config and m["mountPath"] not in folders:
                     folders[m["mountPath"]] = os.path.join(folder, m["name"])

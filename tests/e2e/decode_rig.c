@@ -132,7 +132,8 @@ static void on_gone(void *user) { atomic_store(&((handoff *)user)->state, 2); }
 static void ship_over(handoff *h, fv_status st) {
     fv_export *ship = h->ship;
     h->status = st;
-    if (ship) h->n_frame = fv_export_get_report(ship).frames;
+    if (ship) h->sent = fv_export_get_report(ship);
+    h->n_frame = h->sent.frames;
     if (st != FV_OK) snprintf(h->why, sizeof h->why, "%s", fv_last_error());
     h->ship = NULL;
     h->at = STOPPED;
@@ -176,6 +177,8 @@ void run_ship(fv_job *job) {
                              .n = h->n,
                              .ids = h->ids,
                              .seg = h->seg,
+                             .n_chain = h->n_link,
+                             .chain = h->link,
                              .max_tokens = h->max_tokens,
                              .sampling = {.repetition_penalty = 1, .top_p = 1},
                              .asking = {.age_ms = h->age_ms,
@@ -202,6 +205,12 @@ void tell(handoff *h, void (*what)(fv_job *)) {
     cr_assert_eq(fv_jobs_post(p_jobs, &h->job), FV_OK);
 }
 
+static void make_chain(handoff *h) {
+    fv_chain_visual image = {.first = 4, .n = VISUAL, .digest = {7}};
+    fv_chain_prompt prompt = {.n = h->n, .ids = h->ids, .n_visual = 1, .visual = &image};
+    need(fv_chain_make(&(fv_chain_base){.compat = "e2e"}, &prompt, h->link, &h->n_link));
+}
+
 /* Prompt of TEXT text tokens around VISUAL image tokens, followed by n_more ids; prefilled here, on
  * the loop's thread, before any of it is sent. */
 void prefill(handoff *h, const char *policy, int32_t max_tokens, int32_t n_more,
@@ -219,6 +228,7 @@ void prefill(handoff *h, const char *policy, int32_t max_tokens, int32_t n_more,
         h->seg[i] = i >= 4 && i < 4 + VISUAL ? FV_SEG_VISUAL : FV_SEG_TEXT;
         if (i >= ROWS) h->ids[i] = more[i - ROWS];
     }
+    if (h->chained) make_chain(h);
     fv_prompt prompt = {.n_visual = VISUAL, .n_text = TEXT + n_more, .n_image = 1};
     fv_plan_shape shape = fv_plan_shape_of(&rig.p_engine, FV_F32, &prompt);
     fv_policy p;
@@ -239,8 +249,8 @@ void prefill(handoff *h, const char *policy, int32_t max_tokens, int32_t n_more,
     fv_logprob *scratch = malloc(FV_SAMPLE_SCRATCH((size_t)vocab) * sizeof *scratch);
     fv_sampling greedy = fv_sampling_default();
     fv_sampled token;
-    fv_sample(&greedy, NULL, logits, rig.p_engine.n_vocab, h->ids, h->n, h->n, (uint64_t)n_more,
-              scratch, &token);
+    (void)fv_sample(&greedy, NULL, logits, rig.p_engine.n_vocab, h->ids, h->n, h->n,
+                    (uint64_t)n_more, scratch, &token);
     h->first =
         (fv_first_token){.id = token.id, .logprob = token.logprob, .step = (uint64_t)n_more + 1};
     h->first_digest = fv_logits_digest(logits, vocab);

@@ -38,6 +38,9 @@ typedef struct handoff {
     fv_kv *kv;
     fv_evict evict;     /* when generation continues here */
     fv_text_codes text; /* likewise */
+    int32_t n_link;     /* of the prompt's chain, if it is `chained` */
+    fv_chain_link link[16];
+    bool chained;
     int32_t max_tokens;
     fv_first_token first;
     uint64_t first_digest;
@@ -56,6 +59,7 @@ typedef struct handoff {
     char open_token[FV_CALL_TOKEN_MAX];
     fv_ticket ticket;
     uint64_t n_frame;
+    fv_export_report sent;
     atomic_int state; /* 1: granted, 2: over */
 } handoff;
 

@@ -82,6 +82,10 @@ def the_fleet_is_healthy_and_has_a_model():
     assert table["name"] == model["id"] and {m["stage"] for m in table["methods"]} >= {"prune", "select", "pack"}
 
 
+def counts(usage):
+    return {k: v for k, v in usage.items() if k != "prompt_tokens_details"}
+
+
 def a_stream_has_the_text_of_the_whole_answer():
     whole = ask("/v1/chat/completions", question(model=name))
     (choice,) = whole["choices"]
@@ -92,7 +96,7 @@ def a_stream_has_the_text_of_the_whole_answer():
     assert chunks[0]["choices"][0]["delta"]["role"] == "assistant"
     text = "".join(c["choices"][0]["delta"].get("content", "") for c in chunks if c["choices"])
     assert text == choice["message"]["content"], (text, choice)
-    assert chunks[-1]["usage"] == whole["usage"] and chunks[-1]["choices"] == []
+    assert counts(chunks[-1]["usage"]) == counts(whole["usage"]) and chunks[-1]["choices"] == []
     last = chunks[-2]["choices"][0]
     assert last["finish_reason"] == "length" and last["fovea"]["report"]["n_images"] == 1
     assert len({c["id"] for c in chunks}) == 1 and len(chunks) > 5, "tokens come one by one"
@@ -145,7 +149,8 @@ def prompts_of_a_list_are_as_if_sent_alone():
     assert [c["index"] for c in both["choices"]] == [0, 1, 2, 3]
     alone = [ask("/v1/completions", dict(same, prompt=p, n=2)) for p in prompts]
     assert [c["text"] for c in both["choices"]] == [c["text"] for a in alone for c in a["choices"]]
-    assert both["usage"] == {k: alone[0]["usage"][k] + alone[1]["usage"][k] for k in both["usage"]}
+    one, two = (counts(a["usage"]) for a in alone)
+    assert counts(both["usage"]) == {k: one[k] + two[k] for k in one}
     ids = [ask("/tokenize", {"prompt": p})["tokens"] for p in prompts]
     by_ids = ask("/v1/completions", dict(same, prompt=ids, n=2))
     assert by_ids["choices"] == both["choices"]
@@ -167,15 +172,37 @@ def the_tokens_of_images_are_counted():
 
 def usage_comes_with_each_chunk_if_asked_for():
     chunks = stream(question(stream_options={"include_usage": True, "continuous_usage_stats": True}))
-    counts = [c["usage"] for c in chunks]
-    assert len({u["prompt_tokens"] for u in counts}) == 1 and counts[0]["prompt_tokens"] > 144, counts
-    made = [u["completion_tokens"] for u in counts]
+    usages = [c["usage"] for c in chunks]
+    assert len({u["prompt_tokens"] for u in usages}) == 1 and usages[0]["prompt_tokens"] > 144, usages
+    made = [u["completion_tokens"] for u in usages]
     assert made == sorted(made) and made[0] == 0 and made[-1] == 12, made
+
+
+def tokens_kept_of_earlier_prompts_are_counted():
+    def cached(**more):
+        answer = ask("/v1/chat/completions", question(**more))
+        assert answer["choices"][0]["message"] == plain["choices"][0]["message"], more
+        return answer["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+    plain = ask("/v1/chat/completions", question(cache="off"))
+    assert plain["usage"]["prompt_tokens_details"] == {"cached_tokens": 0}
+    cached()
+    kept = cached(cache="on")
+    assert 144 <= kept < plain["usage"]["prompt_tokens"], kept
+    assert cached(cache="off") == 0
+    assert cached(cache_salt="mine") == 0 and cached(cache_salt="mine") == kept and cached(cache_salt="other") == 0
+    chunks = stream(question(stream_options={"include_usage": True, "continuous_usage_stats": True}))
+    assert all(c["usage"]["prompt_tokens_details"]["cached_tokens"] == kept for c in chunks), chunks
+    report = chunks[-2]["choices"][0]["fovea"]["report"]
+    assert report["n_prompt_cached"] == kept and report["cache_tier"] == "prefill" and report["seconds_saved"] > 0
+    refused(question(cache="of"), "cache", '"on" or "off"')
+    refused(question(cache_salt=""), "cache_salt", "1 to 256 bytes")
+    refused(question(cache_salt="x" * 257), "cache_salt", "1 to 256 bytes")
 
 
 def what_has_no_effect_is_ignored():
     plain = ask("/v1/chat/completions", question())["choices"]
-    more = question(metadata={"a": "b"}, tools=[{"type": "function"}], tool_choice="auto", service_tier="auto",
+    more = question(metadata={"a": "b"}, tools=[{"type": "function", "function": {"name": "f"}}], tool_choice="auto", service_tier="auto",
                     response_format={"type": "text"}, max_tokens=12.0, modalities=["text"])
     assert ask("/v1/chat/completions", more)["choices"] == plain
 
@@ -240,7 +267,9 @@ def a_conversation_is_kept_and_goes_on():
 
 def mistakes_are_named():
     refused(question(tool_choice="required"), "tool_choice", "not supported")
-    refused(question(response_format={"type": "json_object"}), "response_format", "plain text")
+    refused(question(response_format={"type": "xml"}), "response_format", "json_schema")
+    refused(question(guided_json={"type": "string", "not": {"type": "null"}}), None, "'not'")
+    refused(question(guided_regex="(a"), None, "not closed")
     refused(question(best_of=2), "best_of", "not ranked")
     refused(question(max_tokens=1e300), "max_tokens", "1 to 2147483647")
     refused(question(temperature=-1), "temperature", "0..100")
@@ -338,7 +367,8 @@ name = ask("/v1/models")["data"][0]["id"]
 for check in [the_fleet_is_healthy_and_has_a_model, a_stream_has_the_text_of_the_whole_answer,
               policies_come_in_three_ways, choices_logprobs_and_seeds, completions_and_tokens,
               prompts_of_a_list_are_as_if_sent_alone, the_tokens_of_images_are_counted,
-              usage_comes_with_each_chunk_if_asked_for, what_has_no_effect_is_ignored, the_server_describes_itself,
+              usage_comes_with_each_chunk_if_asked_for, tokens_kept_of_earlier_prompts_are_counted,
+              what_has_no_effect_is_ignored, the_server_describes_itself,
               the_template_decides_about_turns,
               a_conversation_is_kept_and_goes_on, mistakes_are_named,
               the_page_is_its_own_and_knows_where_tokens_are, a_client_that_leaves_ends_its_work,

@@ -93,7 +93,7 @@ while True:
     assert time.monotonic() < end, "the fleet does not become idle"
     time.sleep(0.05)
 
-# What clients saw.
+# Metrics of what clients saw.
 assert router("fovea_requests_total", status="OK") == len(every)
 assert router("fovea_requests_total", status="INVALID_ARGUMENT") == WRONG
 assert router.total("fovea_requests_total") == len(every) + WRONG
@@ -110,7 +110,7 @@ assert router("fovea_e2e_request_latency_seconds_sum") > ttft > 0
 assert router("vllm:num_requests_waiting") == 0
 assert router("fovea_replays_total") == 0
 
-# What the policies came to.
+# Metrics of what policies kept and sent.
 for preset, of in reports.items():
     assert router("fovea_request_policy_total", preset=preset) == len(of), preset
     for name, field in (("raw", "bytes_raw"), ("granted", "bytes_bound")):

@@ -57,6 +57,7 @@ void open_workers(void) {
     d.name = "d0";
     d.callers = workers.decode_callers;
     d.kv_dtype = workers.d.kv_dtype;
+    d.prefix_bytes = workers.d.prefix_bytes;
     if (workers.d.grants.capacity) d.grants.capacity = workers.d.grants.capacity;
     if (workers.d.grants.attach_s > 0) d.grants.attach_s = workers.d.grants.attach_s;
     if (workers.d.wait_s_max > 0) d.wait_s_max = workers.d.wait_s_max;

@@ -80,6 +80,20 @@ def a_chat_goes_on():
     refused(lambda: client.ask(turns, images=[picture]), "Turn")
 
 
+def a_video_goes_as_its_frames():
+    video = fovea.Video([picture, picture], fps=2)
+    answer = client.ask("what happens?", videos=[video], max_tokens=4, ignore_eos=True)
+    plain = client.ask("what happens?", images=[picture, picture], max_tokens=4, ignore_eos=True)
+    assert answer.report.n_images == 2 and answer.report.n_prompt > plain.report.n_prompt, "the frames have times"
+    turn = fovea.Turn("user", "and now?", [picture], [fovea.Video([picture], seconds=[3.5]), fovea.Video([picture] * 2, native=True)])
+    message = fovea.request.build([fovea.Turn("user", "x", [picture]), turn])
+    assert [p.WhichOneof("kind") for p in message.prompt.chat.turns[1].parts] == ["image", "video", "image", "text"]
+    assert message.prompt.chat.turns[1].parts[0].image.ahead == "<3.5 seconds>"
+    assert (message.videos[0].first_image, message.videos[0].n_frames, list(message.videos[0].seconds)) == (2, 2, [0, 1]) and len(message.images) == 5
+    refused(lambda: client.ask("what?", videos=[fovea.Video([picture], seconds=[1, 2])]), "1 frames and 2 times")
+    refused(lambda: client.ask([turn], videos=[video]), "Turn")
+
+
 def questions_with_one_reply():
     ids = client.tokenize("How many frogs?", bare=True)
     assert client.detokenize(ids).strip() == "How many frogs?"
@@ -109,7 +123,7 @@ def the_same_with_asyncio():
 
 
 with fovea.Client(target, timeout=120) as client:
-    for check in [dataclasses_have_the_fields_of_the_messages, policies_are_text_and_objects, reports_become_tables, a_chat_goes_on,
+    for check in [dataclasses_have_the_fields_of_the_messages, policies_are_text_and_objects, reports_become_tables, a_chat_goes_on, a_video_goes_as_its_frames,
                   questions_with_one_reply, the_same_with_asyncio]:
         print(check.__name__, flush=True)
         check()

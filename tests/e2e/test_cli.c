@@ -362,7 +362,7 @@ Test(cli, wrong_usage_ends_with_2) {
     cr_assert_eq(r.status, 2);
     command_run(&r, FOVEA " ask hi");
     cr_assert_eq(r.status, 2);
-    cr_assert(strstr(r.err, "--checkpoint DIR is needed"));
+    cr_assert(strstr(r.err, "--checkpoint MODEL is needed"));
 }
 
 Test(cli, a_checkpoint_is_quantized_into_another_directory_and_once) {

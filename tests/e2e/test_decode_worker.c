@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/limits.h"
 #include "tests/e2e/decode_rig.h"
 #include "tests/support/command.h"
 #include "tests/support/fleet_token.h"
@@ -499,7 +500,9 @@ static const char *start_with_kv(const char *program, const char *kv_bytes) {
 Test(decode_worker, a_worker_warns_at_its_start_where_its_kv_pool_does_not_fit_into_memory) {
     static const char *const programs[] = {"fovea-decode", "fovea-prefill"};
     for (int i = 0; i < 2; i++) {
-        const char *said = start_with_kv(programs[i], "1000000000000000"); /* 1 PB */
+        char most[32];
+        snprintf(most, sizeof most, "%zu", fv_memory_limit());
+        const char *said = start_with_kv(programs[i], most);
         cr_assert(strstr(said, "event=memory-short"), "%s: %s", programs[i], said);
         cr_assert(strstr(said, "set --kv-bytes to at most "), "%s: %s", programs[i], said);
         cr_assert(strstr(said, "listening on"), "%s: %s", programs[i], said);
@@ -510,9 +513,15 @@ Test(decode_worker, a_worker_warns_at_its_start_where_its_kv_pool_does_not_fit_i
 }
 
 Test(decode_worker, wrong_usage_of_the_program_ends_with_2_and_a_sentence) {
+    command_run(&r,
+                FOVEA_BIN "/fovea-decode" FLEET_TOKEN_FILE
+                          "--checkpoint %s --kv-bytes 1000000000000000",
+                rig.dir);
+    cr_assert_eq(r.status, 2);
+    cr_assert(strstr(r.err, "--kv-bytes 1000000000000000: this machine"), "%s", r.err);
     command_run(&r, FOVEA_BIN "/fovea-decode");
     cr_assert_eq(r.status, 2);
-    cr_assert(strstr(r.err, "--checkpoint DIR is needed"), "%s", r.err);
+    cr_assert(strstr(r.err, "--checkpoint MODEL is needed"), "%s", r.err);
     command_run(&r, FOVEA_BIN "/fovea-decode" FLEET_TOKEN_FILE "--checkpoint %s --kv-dtype f64",
                 rig.dir);
     cr_assert_eq(r.status, 2);

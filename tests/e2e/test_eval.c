@@ -390,5 +390,5 @@ Test(eval, bad_arguments_are_refused_with_a_sentence) {
     eval_fails("b", "--data /dev/null --seed 1", "--seed does not work with --data");
     command_run(&r, FOVEA " eval --items 22");
     cr_assert_eq(r.status, 2, "%s", r.err);
-    cr_assert(strstr(r.err, "--checkpoint DIR is needed"), "%s", r.err);
+    cr_assert(strstr(r.err, "--checkpoint MODEL is needed"), "%s", r.err);
 }

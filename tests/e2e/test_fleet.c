@@ -234,8 +234,8 @@ Test(fleet, a_cached_image_is_reported) {
 Test(fleet, a_missing_checkpoint_ends_up_with_a_message) {
     command_run(&r, FOVEA " up --listen 127.0.0.1:0 --checkpoint %s/nothing", f.dir);
     cr_assert_eq(r.status, 1, "%d: %s", r.status, r.err);
-    cr_assert(strstr(r.err, "before the fleet was ready"), "%s", r.err);
-    cr_assert(strstr(r.err, "nothing"), "%s", r.err);
+    cr_assert(strstr(r.err, "fovea up: there is no directory '") && strstr(r.err, "nothing'"), "%s",
+              r.err);
 }
 
 /* ---- aborted requests ------------------------------------------------------------------- */

@@ -60,6 +60,31 @@ Test(gateway, chooses_tokens_under_rules_and_returns_prompts, .fini = end, .time
     fleet_stop(&f);
 }
 
+/* Runs the cases of tools and responses for a fleet with these further arguments. */
+static void expect_responses(const char *args, const char *cases) {
+    char all[1000];
+    snprintf(all, sizeof all, "--http 127.0.0.1:0 --threads 1 %s", args);
+    fleet_open(&f, "gateway-responses");
+    command_run(&fleet_said, "ln -s " FOVEA_TEST_DATA "/../checkpoints/nano %s/ck", f.dir);
+    start(all);
+    command_run(&fleet_said,
+                "command -v python3 >/dev/null || exit 77; python3 -B " FOVEA_TEST_DATA
+                "/e2e/gateway_responses.py %s %s 2>&1",
+                address, cases);
+    FLEET_MAY_SKIP(end, "no python3");
+    cr_assert_eq(fleet_said.status, 0, "%s", fleet_said.out);
+    fleet_wait_idle(&f);
+    fleet_stop(&f);
+}
+
+Test(gateway, responses_continue_each_other, .fini = end, .timeout = 600) {
+    expect_responses("", "plain " FOVEA_TEST_DATA "/golden/demo.png");
+}
+
+Test(gateway, tools_and_reasoning_follow_the_template, .fini = end, .timeout = 600) {
+    expect_responses("--chat " FOVEA_TEST_DATA "/golden/chat_tools/hermes.jinja", "marked");
+}
+
 /* Starts a fleet with a tenant `a`, whose key is "secret". */
 static void start_with_tenant(const char *name) {
     char args[1000];

@@ -30,8 +30,8 @@ static void answers(const char *model, const char *worker) {
 
 /* Starts workers i of another checkpoint. */
 static void start_others(int i, const char *model) {
-    snprintf(c.prefill_args, sizeof c.prefill_args, "--model-name %s --checkpoint %s/other", model,
-             c.f.dir);
+    snprintf(c.prefill_args, sizeof c.prefill_args, "--served-model-name %s --checkpoint %s/other",
+             model, c.f.dir);
     snprintf(c.decode_args, sizeof c.decode_args, "%s", c.prefill_args);
     crew_start_prefill(&c, i);
     crew_start_decode(&c, i);

@@ -60,9 +60,10 @@ Test(peers, a_second_server_on_a_port_says_that_it_is_taken) {
 static void differs(const char *name, const char *binary, const char *args, const char *words) {
     static program foreign;
     char line[200];
-    program_start(&foreign, c.f.dir, name, binary,
-                  "--router %s --fleet-token-file %s/fleet.token --name %s --model-name ck %s",
-                  c.fleet, c.f.dir, name, args);
+    program_start(
+        &foreign, c.f.dir, name, binary,
+        "--router %s --fleet-token-file %s/fleet.token --name %s --served-model-name ck %s",
+        c.fleet, c.f.dir, name, args);
     snprintf(line, sizeof line, "worker=%s event=another-fleet model=ck other_model=ck reason=\"%s",
              name, words);
     program_wait_said(&c.router, line);

@@ -124,7 +124,7 @@ Test(up, passes_on_what_it_was_given_and_only_to_those_who_take_it) {
 }
 
 Test(up, an_option_of_the_gateway_alone_needs_http) {
-    command_run(&fleet_said, FOVEA_BIN "/fovea up --checkpoint /nowhere --read-ms 5");
+    command_run(&fleet_said, FOVEA_BIN "/fovea up %s/ck --read-ms 5", f.dir);
     cr_assert_eq(fleet_said.status, 2, "%s", fleet_said.err);
     cr_assert(strstr(fleet_said.err, "--read-ms is an option of fovea-gateway: give --http"), "%s",
               fleet_said.err);
@@ -158,6 +158,8 @@ static void up_fails(const char *args, int status, const char *words) {
                 args);
     cr_assert_eq(fleet_said.status, status, "%s: %d: %s", args, fleet_said.status, fleet_said.err);
     cr_assert(strstr(fleet_said.err, words), "%s: %s", args, fleet_said.err);
+    const char *line = strchr(fleet_said.err, '\n');
+    cr_assert(line && line[1] == '\0', "%s: it is said once: %s", args, fleet_said.err);
 }
 
 Test(up, wrong_usage_is_2_also_where_a_child_finds_it) {
@@ -165,7 +167,73 @@ Test(up, wrong_usage_is_2_also_where_a_child_finds_it) {
     up_fails("--listen 127.0.0.1:70000", 2, "the port must be 0..65535");
     up_fails("--listen 127.0.0.1:0 --kv-dtype q8", 2, "q8");
     up_fails("--listen 127.0.0.1:0 more", 2, "'more' is not an option");
+    up_fails("--listen 127.0.0.1:0 --kv-bytes 1000000000000000", 2, "has ");
+    up_fails("--listen 127.0.0.1:0 --cache-bytes 1000000000000000", 2, "give less");
+    up_fails("--listen 127.0.0.1:0 --served-model-name a --served-model-name a", 2, "given twice");
     up_fails("--listen 127.0.0.1:0 --tenants tenants.json", 2, "--tenants needs --api-key-file");
+}
+
+/* The checkpoint as `hf download acme/tiny` leaves it. */
+static void make_cache(void) {
+    command_run(&fleet_said,
+                "cd %s && mkdir -p hf/hub/models--acme--tiny/refs hf/hub/models--acme--tiny/blobs "
+                "hf/hub/models--acme--tiny/snapshots/0a1b && cd hf/hub/models--acme--tiny && "
+                "printf 0a1b >refs/main && for i in %s/ck/*; do cp $i blobs/${i##*/} && "
+                "ln -s ../../blobs/${i##*/} snapshots/0a1b/; done",
+                f.dir, f.dir);
+    cr_assert_eq(fleet_said.status, 0, "%s", fleet_said.err);
+}
+
+Test(up, serves_a_model_of_the_hugging_face_cache_under_its_name_and_others) {
+    char address[64];
+    make_cache();
+    fleet_start(&f, "--http 127.0.0.1:0 --served-model-name acme/tiny --served-model-name gpt-4o");
+    fleet_gateway(&f, address);
+    command_run(&fleet_said,
+                "python3 -c 'import json, sys, urllib.error, urllib.request as u\n"
+                "at = \"http://\" + sys.argv[1] + \"/v1/\"\n"
+                "get = lambda path, body=None: json.load(u.urlopen(at + path, body))\n"
+                "print(*[m[\"id\"] + \"=\" + m[\"root\"] for m in get(\"models\")[\"data\"]])\n"
+                "print(get(\"models/gpt-4o\")[\"id\"])\n"
+                "ask = lambda m: get(\"completions\", json.dumps({\"model\": m, \"prompt\": "
+                "\"a\", \"max_tokens\": 2}).encode())[\"model\"]\n"
+                "print(ask(\"gpt-4o\"), ask(\"acme/tiny\"))\n"
+                "try: ask(\"other\")\n"
+                "except urllib.error.HTTPError as e: print(e.code, "
+                "json.load(e)[\"error\"][\"message\"])' %s",
+                address);
+    cr_assert(strstr(fleet_said.out, "acme/tiny=acme/tiny gpt-4o=acme/tiny\ngpt-4o\n"
+                                     "acme/tiny acme/tiny\n404 unknown model 'other'; there are "
+                                     "acme/tiny or gpt-4o ("),
+              "%s%s", fleet_said.out, fleet_said.err);
+    fleet_stop(&f);
+    command_run(&fleet_said,
+                "cd %s && HF_HOME=$PWD/hf " FOVEA_BIN
+                "/fovea ask --checkpoint acme/tiny --max-tokens 2 hello",
+                f.dir);
+    cr_assert_eq(fleet_said.status, 0, "%s", fleet_said.err);
+}
+
+Test(up, takes_org_and_name_and_says_what_is_missing) {
+    make_cache();
+    command_run(&fleet_said,
+                "cd %s && HF_HOME=$PWD/hf timeout 60 " FOVEA_BIN
+                "/fovea up acme/tiny --listen 127.0.0.1:0 >out 2>err & pid=$!; "
+                "for i in $(seq 600); do grep -qs ready %s/out && break; sleep 0.05; done; "
+                "at=$(sed -n 's/^ready on \\([^:]*:[0-9]*\\):.*/\\1/p' %s/out); " FOVEA_BIN
+                "/fovea bench --to $at --model acme/tiny --requests 1 --max-tokens 2; echo $?; "
+                "kill $pid; wait $pid",
+                f.dir, f.dir, f.dir);
+    cr_assert(strstr(fleet_said.out, "\n0\n"), "%s%s", fleet_said.out, fleet_said.err);
+    command_run(
+        &fleet_said,
+        "cd %s && rm hf/hub/models--acme--tiny/blobs/tokenizer.json; HF_HOME=$PWD/hf " FOVEA_BIN
+        "/fovea up acme/tiny",
+        f.dir);
+    cr_assert_eq(fleet_said.status, 1);
+    cr_assert(strstr(fleet_said.err, "lacks tokenizer.json") &&
+                  strstr(fleet_said.err, "`hf download acme/tiny`"),
+              "%s", fleet_said.err);
 }
 
 Test(up, ctrl_c_is_no_reason_for_warnings) {

@@ -16,7 +16,7 @@ import grpc
 
 WAIT_S = 120  # for anything that must come: machines may be busy
 N_MUTATED, N_SAME = 400, 30
-# What a caller may hear of its own request. NOT_FOUND: of a conversation that has ended.
+# Statuses that a wrong request may end with; NOT_FOUND is for a conversation that has ended.
 TOLD = {"OK", "INVALID_ARGUMENT", "RESOURCE_EXHAUSTED", "NOT_FOUND"}
 
 router, set_path, picture_path = sys.argv[1:4]

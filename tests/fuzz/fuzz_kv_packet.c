@@ -1,5 +1,5 @@
 /* Any bytes, cut anywhere, through the receiving side of a hand-off. The first byte says how the
- * rest is cut, whether text is in codes, and whether checksums and counts are corrected on the way, so
+ * rest is cut, whether text is in codes, whether layers have a state, and whether checksums and counts are corrected on the way, so
  * that the code after the checksums is reached too. Either a request with valid positions arrives, or nothing is left
  * behind. */
 #include <stdint.h>
@@ -65,6 +65,7 @@ static void check_received(const fv_received *got) {
                         got->seg[pos[i]] != seg)
                         abort();
             }
+    if (fv_kv_get_shape(got->kv)->state_bytes && !fv_kv_state(got->kv, FUZZED_N - 1)) abort();
     anneal(got);
     if (got->first.id < 0 || got->first.id >= 50 || fv_sampling_check(&got->sampling) != FV_OK)
         abort();
@@ -103,7 +104,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     fv_kv_pool *pool;
     fv_receiver *r;
     fv_hello hello = fuzzed_hello_of(data[0]);
-    fuzzed_open(&pool, &r);
+    fuzzed_open(data[0], &pool, &r);
     uint8_t *bytes = malloc(size);
     if (!bytes) abort();
     memcpy(bytes, data + 1, size - 1);

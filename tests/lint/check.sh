@@ -12,9 +12,11 @@ mapfile -t files < <("$here/files.sh" .)
 code=()      # C sources and headers
 libraries=() # C sources of the library folders: all but programs, tests and benchmarks
 headers=()
-commented=() # all that has comments of ours in C's style
+commented=() # files with comments in C's style
+scripts=()   # files with comments that begin with #
 for f in "${files[@]}"; do
     case $f in *.c | *.h | *.inc | *.def | *.cu | *.cuh | *.proto) commented+=("$f") ;; esac
+    case $f in *.py | *.sh | *.cmake | *CMakeLists.txt | *.yaml) scripts+=("$f") ;; esac
     case $f in *.c | *.h | *.inc) code+=("$f") ;; esac
     case $f in *.h) headers+=("$f") ;; esac
     case $f in
@@ -80,8 +82,12 @@ done < <(grep -nHE '(^|[^A-Za-z0-9_])(TODO|FIXME|XXX)([^A-Za-z0-9_]|$)' -- "${co
 
 # A comment's first words name what it is about.
 while IFS= read -r line; do
-    say "$(cut -d: -f1,2 <<<"$line"): begin the comment with what it is about, not with 'Of', 'It', 'Those', 'That', 'So' or 'One that'"
-done < <(grep -nHE '(/\*|//) +(Of|It|Those|That|So|For those|One (that|which|who)) [a-z]' -- "${commented[@]}" /dev/null || true)
+    say "$(cut -d: -f1,2 <<<"$line"): begin the comment with what it is about, not with 'Of', 'It', 'Those', 'That', 'What', 'Where', 'So' or 'One that'"
+done < <(
+    openings='(Of|It|Those|That|What|Where|Whose|Nobody|So|Some|Others|For those|One (that|which|who)) [a-z]'
+    grep -nHE "(/\*|//) +$openings" -- "${commented[@]}" /dev/null || true
+    grep -nHE '^ *# +(Of|It|Those|What|Whose|Nobody) [a-z]' -- "${scripts[@]}" /dev/null || true
+)
 
 # A header opens with the guard FOVEA_<PATH>_H.
 for f in "${headers[@]}"; do

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What is made of the rows of options: docs/OPTIONS.md is up to date, man pages are well formed, bash completes, and
+# Checks what is generated from the option rows: docs/OPTIONS.md is up to date, man pages are well formed, bash completes, and
 # every --help fits a screen.
 #
 # usage: options.sh ROOT BIN

@@ -38,6 +38,8 @@ expect "exit in a comment" common/a.c '' ' * the program may exit(1) then */'
 expect "a name that ends in exit" common/a.c '' 'static void on_exit_wanted(void) { loop_exit(); }'
 expect "unfinished" model/a.c 'finish it' "/* TO""DO: more */"
 expect "a comment without a subject" model/a.c 'what it is about' '/* Of the layer that runs next. */'
+expect "a comment that begins with What" model/a.c 'what it is about' '/* What the next layer reads. */'
+expect "a comment of a script without a subject" model/a.py 'what it is about' '# Of the layer that runs next.'
 expect "a line comment without a subject" proto/a.proto 'what it is about' '// One that was sent before.'
 expect "a comment with a subject" model/a.c '' $'/* The layer that runs next. */\nint one; /* One. Of them, 2: it is. */'
 expect "status" router/a.c 'fv_status_grpc_name' 'const char *s = fv_status_name(st);'

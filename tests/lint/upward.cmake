@@ -27,7 +27,7 @@ foreach(other IN LISTS layers)
   endforeach()
 endforeach()
 
-# What the compiler says of `layer`, if it is to see the layers `sees`: nothing when that is so.
+# Gives the compiler's errors for `layer` when it may see the layers `sees`; empty if there are none.
 function(ask layer sees out)
   string(REGEX REPLACE "[/-]" "_" view ${layer})
   set(text "")

@@ -100,7 +100,7 @@ def errors_are_of_the_sdks_kinds():
     assert e.param == "temperature" and e.type == "invalid_request_error" and "0..100" in e.message, e
     assert failure(openai.NotFoundError, model="another").code == "model_not_found"
     assert failure(openai.BadRequestError, tools=tools, tool_choice="required").param == "tool_choice"
-    assert failure(openai.BadRequestError, response_format={"type": "json_object"}).param == "response_format"
+    assert failure(openai.BadRequestError, response_format={"type": "xml"}).param == "response_format"
     try:
         client.responses.create(model=name, input="hello")
         raise AssertionError("there is no Responses API")

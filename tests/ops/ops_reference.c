@@ -269,14 +269,16 @@ static double activation(fv_activation act, double x) {
     case FV_ACT_GELU_TANH:
         return x / 2 * (1 + tanh(sqrt(2 / 3.14159265358979323846) * (x + 0.044715 * x * x * x)));
     case FV_ACT_QUICK_GELU: return x / (1 + exp(-1.702 * x));
+    case FV_ACT_SIGMOID: return 1 / (1 + exp(-x));
     case FV_ACT_RELU: return x > 0 ? x : 0;
     default: return x;
     }
 }
 
 static void test_activate(void) {
-    static const char *const names[] = {"silu", "gelu", "gelu_tanh", "quick_gelu", "relu", "none"};
-    group("activate: all six, with and without gate, alone and added, from -12 to 12");
+    static const char *const names[] = {"silu", "gelu", "gelu_tanh", "quick_gelu",
+                                        "relu", "none", "sigmoid"};
+    group("activate: each, with and without gate, alone and added, from -12 to 12");
     for (int v = 0; v < n_variant; v++)
         for (fv_activation act = 0; act < FV_N_ACT; act++)
             for (int form = 0; form < 4; form++) {

@@ -159,9 +159,57 @@ def gemma_keys(rng, card, text):
             scaling["rope_type"] = scaling.pop("type")
 
 
+def add_text_keys(rng, card, text):
+    """What only some text models have: scales of Ministral 3 and Granite, Phi-3's window, experts."""
+    family = card["family"]
+    if family == "ministral3":  # whose RoPE is always in rope_parameters
+        rope = text["rope_parameters"]
+        rope.setdefault("original_max_position_embeddings", rng.choice([8, 20, 64]))
+        rope["llama_4_scaling_beta"] = rng.choice([0.1, 0.7])
+    if family in ("ministral3", "phi3"):
+        text["sliding_window"] = rng.choice([None, None, 9, 1024])
+    if family == "phi3":
+        text["pad_token_id"] = 0
+    if family == "granite":
+        text |= {"embedding_multiplier": rng.choice([12.0, 1.5, 1]), "logits_scaling": rng.choice([8.0, 3.0, 1]),
+                 "residual_multiplier": rng.choice([0.22, 0.7, 1]), "attention_multiplier": rng.choice([0.015625, 0.2, 0.4])}
+    if family.endswith("_moe_text"):
+        experts = rng.choice([2, 5, 8, 16])
+        text |= {"num_experts": experts, "num_experts_per_tok": rng.randrange(1, min(experts, 5)),
+                 "moe_intermediate_size": rng.choice([11, 33, 71]),  # square matrices are not transposed there
+                 "decoder_sparse_step": rng.choice([1, 1, 2]),
+                 "mlp_only_layers": rng.choice([[], [], [1]])}
+
+
+def recurrent_keys(rng, card, text):
+    """What Qwen3.5 has of its own: recurrent layers ahead of each that has attention, and partial RoPE."""
+    _, _, dim = card["heads"]
+    keys, run = rng.randrange(1, 4), rng.randrange(1, 4)
+    text["num_hidden_layers"] = card["layers"] * (run + 1)
+    if rng.random() < 0.5:
+        text["full_attention_interval"] = run + 1
+    else:
+        text["layer_types"] = (["linear_attention"] * run + ["full_attention"]) * card["layers"]
+    text |= {"linear_num_key_heads": keys, "linear_num_value_heads": keys * rng.randrange(1, 4),
+             "linear_key_head_dim": rng.choice([16, 32, 48]), "linear_value_head_dim": rng.choice([16, 32, 64, 80]),
+             "linear_conv_kernel_dim": rng.randrange(2, 6), "attn_output_gate": True,
+             "attention_bias": card["bias"]}
+    partial = [p for p in (1.0, 0.5, 0.25) if dim * p >= 6 and dim * p % 2 == 0]
+    (text["rope_parameters"] if card["key_form"] == "v5" else text)["partial_rotary_factor"] = rng.choice(partial)
+
+
+def rotated(text):
+    """How many dimensions of a head RoPE rotates."""
+    return int(text["head_dim"] * text.get("rope_parameters", text).get("partial_rotary_factor", 1.0))
+
+
 def text_config(rng, card, vocab, image_token_last):
     heads, kv, dim = card["heads"]
     family = card["family"]
+    if family == "phi3":
+        card["rope"] = {"rope_type": "default", "rope_theta": card["rope"]["rope_theta"]}
+    if family == "ministral3":
+        card["key_form"] = "v5"
     text = {"model_type": family, "vocab_size": vocab, "hidden_size": card["width"],
             "intermediate_size": card["ffn"], "num_hidden_layers": card["layers"],
             "num_attention_heads": heads, "num_key_value_heads": kv, "head_dim": dim,
@@ -169,19 +217,22 @@ def text_config(rng, card, vocab, image_token_last):
             "hidden_act": card["act"], "eos_token_id": 2,
             "bos_token_id": None if family.startswith("qwen") else 1}
     text |= rope_keys(rng, card["rope"], card["key_form"])
-    if family == "llama":  # transformers refuses others, although nothing depends on it
+    if family in ("llama", "granite", "phi3"):  # transformers refuses others, although nothing depends on it
         text["hidden_size"] += -text["hidden_size"] % heads
     if rng.random() < 0.3 and not family.startswith("qwen3"):  # head_dim as files leave it out
         text["hidden_size"] = heads * dim
         del text["head_dim"]
-    if family in ("llama", "qwen3", "qwen3_vl_text"):
+    if family in ("llama", "granite", "qwen3", "qwen3_vl_text", "qwen3_vl_moe_text"):
         text["attention_bias"] = card["bias"]
-    if family == "llama":
+    if family in ("llama", "granite"):
         text["mlp_bias"] = rng.random() < 0.3
     if family == "mistral":
         text["sliding_window"] = rng.choice([None, 1024])
+    add_text_keys(rng, card, text)
     if family == "gemma3_text":
         gemma_keys(rng, card, text)
+    if family == "qwen3_5_text":
+        recurrent_keys(rng, card, text)
     if image_token_last:
         text["pad_token_id"] = 0
     return text
@@ -368,6 +419,12 @@ def make_text_cases(n, seed, classes=CLASSES, name="text", ropes=ROPES + YARNS):
 
 def make_gemma_text_cases(n, seed):
     return make_text_cases(n, seed, {"gemma3_text": "Gemma3"}, "gemma3_text", ROPES)
+
+
+def make_small_text_cases(n, seed):
+    """Text models that differ from Llama in a scale, or in how their files hold tensors."""
+    classes = {"ministral3": "Ministral3", "granite": "Granite", "phi3": "Phi3"}
+    return make_text_cases(n, seed, classes, "small_text")
 
 
 def make_sliding_cases(n, seed):

@@ -10,14 +10,18 @@ from cases import Case, deal
 
 # llava_mrope is LLaVA with the text model of a Qwen-VL family, and so with positions in a grid.
 FAMILIES = ["llava_next", "llava_onevision", "idefics3", "smolvlm", "llava_siglip", "llava_mrope",
-            "internvl", "mistral3", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "gemma3", "video_llava", "mobilevlm", "qwen2_vl_video", "qwen2_5_vl_video", "qwen3_vl_video", "video_llava_video"]
+            "internvl", "mistral3", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_5", "gemma3", "video_llava", "mobilevlm", "qwen2_vl_video", "qwen2_5_vl_video", "qwen3_vl_video", "qwen3_5_video", "video_llava_video",
+            "llava_granite", "llava_phi3", "ministral3", "qwen3_vl_moe", "qwen3_vl_moe_video", "pixtral"]
+# Families of the list that are others with a certain text model.
+WITH_TEXT = {"llava_granite": ("llava_next", "granite"), "llava_phi3": ("llava", "phi3"),
+             "ministral3": ("mistral3", "ministral3")}
 CLASSES = {"llava_next": "LlavaNext", "llava_onevision": "LlavaOnevision", "idefics3": "Idefics3",
            "smolvlm": "SmolVLM", "llava": "Llava", "internvl": "InternVL",
-           "mistral3": "Mistral3", "qwen2_vl": "Qwen2VL", "qwen2_5_vl": "Qwen2_5_VL", "qwen3_vl": "Qwen3VL",
+           "mistral3": "Mistral3", "pixtral": "Llava", "qwen2_vl": "Qwen2VL", "qwen2_5_vl": "Qwen2_5_VL", "qwen3_vl": "Qwen3VL", "qwen3_5": "Qwen3_5", "qwen3_vl_moe": "Qwen3VLMoe",
            "gemma3": "Gemma3", "video_llava": "VideoLlava"}
-QWEN_VL = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
-# What stands for an image in a prompt.
-IMAGE_TOKENS = {"gemma3": "<start_of_image>", "internvl": "<IMG_CONTEXT>", "mistral3": "[IMG]"} | dict.fromkeys(
+QWEN_VL = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5")
+# The text of an image in a prompt.
+IMAGE_TOKENS = {"gemma3": "<start_of_image>", "internvl": "<IMG_CONTEXT>", "mistral3": "[IMG]", "pixtral": "[IMG]"} | dict.fromkeys(
     QWEN_VL, "<|vision_start|><|image_pad|><|vision_end|>")
 # (patch, patches along a side, merged along a side, pixels left over)
 MERGED = [(14, 4, 2, 0), (4, 6, 3, 0), (5, 4, 4, 3), (8, 2, 1, 0), (7, 6, 2, 5), (4, 25, 5, 0),
@@ -115,7 +119,10 @@ def qwen_vl(rng, card, family, width):
                          "hidden_act": rng.choice(["quick_gelu", "gelu"])}
     vision |= {"hidden_size": heads * dim, "intermediate_size": card["vision_ffn"],
                "out_hidden_size": width}
-    if family == "qwen3_vl":
+    if family == "qwen3_5":
+        return vision | {"hidden_act": rng.choice(["gelu_pytorch_tanh", "gelu"]),
+                         "num_position_embeddings": rng.choice([4, 9, 25])}
+    if family.startswith("qwen3_vl"):
         every = range(min(card["layers"] - 1, card["vision_layers"]))
         return vision | {"hidden_act": rng.choice(["gelu_pytorch_tanh", "gelu"]),
                          "num_position_embeddings": rng.choice([4, 9, 25]),
@@ -175,12 +182,18 @@ def config_of(rng, card, family):
                          "eoi_token_index": image_token - 1, "mm_tokens_per_image": side * side}, image
     if name == "mistral3":
         return config | mistral3(rng, card) | {"image_token_index": image_token}, 60
+    if name == "pixtral":  # patches of 12 pixels or more: each is a token
+        card["grid"] = (max(12, patch), side, 1, 0)
+        config |= mistral3(rng, card) | {"model_type": "llava", "image_token_index": image_token,
+                                         "vision_feature_select_strategy": "full"}
+        del config["spatial_merge_size"]
+        return config, 60
     if name in QWEN_VL:
         add_sections(rng, card, config["text_config"])
         text = config["text_config"]
         config |= {"vision_config": qwen_vl(rng, card, name, text["hidden_size"]),
                    "image_token_id": image_token, "video_token_id": image_token + 1}
-        if rng.random() < 0.5 and name != "qwen3_vl":  # as older files have it
+        if rng.random() < 0.5 and not name.startswith("qwen3"):  # as older files have it
             del config["text_config"], text["model_type"]
             config = text | config
         return config, patch * card["grid"][2] * 4
@@ -207,10 +220,10 @@ def config_of(rng, card, family):
 
 
 def add_sections(rng, card, text):
-    """M-RoPE's sections of head_dim / 2 frequencies, interleaved in Qwen3-VL."""
-    interleaved = card["family"] == "qwen3_vl_text"
+    """M-RoPE's sections of head_dim / 2 frequencies, interleaved in Qwen3-VL and Qwen3.5."""
+    interleaved = card["family"].startswith(("qwen3_vl", "qwen3_5"))
     heads, _, dim = card["heads"]
-    half = dim // 2
+    half = cases.rotated(text | {"head_dim": dim}) // 2
     text["tie_word_embeddings"] = card["tied"]  # LLaVA's config asks for it
     if not interleaved:  # which goes by the width, whatever head_dim is
         text["hidden_size"] = heads * dim
@@ -237,12 +250,13 @@ def make_family_cases(n, seed, pairs=True):
     made = []
     for name in FAMILIES:
         family = name.removesuffix("_video")
+        family, of_text = WITH_TEXT.get(family, (family, None))
         rng = random.Random(f"{name} {seed}")
         merged = family in ("idefics3", "smolvlm", "internvl", "mistral3", "gemma3") + QWEN_VL
         mrope = family == "llava_mrope"
         grids = [g for g in MERGED if family != "internvl" or g[2] & (g[2] - 1) == 0]
         columns = {
-            "family": ["qwen2_vl_text", "qwen2_5_vl_text", "qwen3_vl_text"] if mrope else
+            "family": [of_text] if of_text else ["qwen2_vl_text", "qwen2_5_vl_text", "qwen3_vl_text"] if mrope else
                       [family + "_text"] if family in QWEN_VL + ("gemma3",) else ["llama"] if family == "mobilevlm" else
                       ["llama", "mistral", "qwen2", "qwen3"], "heads": cases.HEADS,
             "layers": [1, 2, 3], "width": [24, 36, 52, 60, 64], "ffn": [40, 77, 99],
@@ -280,7 +294,7 @@ def make_family_cases(n, seed, pairs=True):
             processor = qwen_vl_processor(rng, card) if family in QWEN_VL else None
             if processor:
                 card["key_form"] = "v4"  # whose files are two
-            video = clip(rng, pictures[0], tile, pairs, 1 + (family == "qwen3_vl")) if name != family else None
+            video = clip(rng, pictures[0], tile, pairs, 1 + family.startswith(("qwen3_vl", "qwen3_5"))) if name.endswith("_video") else None
             if video:
                 pictures, processor, prompt, card["chat"] = [], None, card["question"], True
                 if family == "qwen2_5_vl":

@@ -144,7 +144,7 @@ PROGRAMS = [
     "{# open", "{{ 1 +* }}", "{% set 1 = 2 %}", "{% break %}", "{% import 'x' as y %}", "{% include 'x' %}", "{% extends 'x' %}", "{{ a ! b }}",
     "{% if t %}a{% endfor %}", "{{ }}", "{% set x = %}", "{{ 1 2 }}", "{{ a..b }}", "{% macro 1() %}{% endmacro %}", "{{ ] }}",
 ]
-# What jinja2 has and the interpreter refuses by name.
+# Features of jinja2 that the interpreter refuses by name.
 OURS_REFUSED = {"{% for x in l recursive %}{{ x }}{% endfor %}"}
 
 

@@ -400,7 +400,7 @@ SMALL = (
     Config(QWEN_VL, 5, 5, 1, tiles_min=1, tiles_max=1234),
 )
 SMALL_SIZES = ((1, 1), (16, 16), (40, 30), (30, 40), (1, 90), (90, 1), (33, 100), (61, 61), (64, 20))
-# What is said of an image that transformers' processor fails on or refuses.
+# The error for an image that transformers' processor fails on or refuses.
 REFUSED = re.compile("no pixels left|times as long as it is narrow")
 VALUES = (1, 0.5, 0.5)  # resample, mean, std
 

@@ -111,6 +111,21 @@ def watched(model, made):
     delattr(model, kind)
 
 
+MARGIN = 1e-5  # two experts whose logits are closer than this are equally likely
+
+
+def watch_routers(model, made):
+    """Counts in `made` the choices of experts, and those in which the last one and the next were about equally likely."""
+    made |= {"routed": 0, "close": 0}
+
+    def count(_module, _args, output):
+        ranked, k = output[0].float().sort(-1, descending=True).values, output[2].shape[-1]
+        made["routed"] += len(ranked)
+        if k < ranked.shape[-1]:
+            made["close"] += int((ranked[:, k - 1] - ranked[:, k] < MARGIN).sum())
+    return [m.register_forward_hook(count) for m in model.modules() if type(m).__name__.endswith("TopKRouter")]
+
+
 class Reference:
     """One checkpoint directory, loaded with its weights as `dtype`, which it computes in."""
 
@@ -123,7 +138,9 @@ class Reference:
         if wrong:
             raise ValueError(f"transformers does not load {directory} as it is: {wrong}")
         self.model.eval()
-        self.any_size = self.model.config.model_type == "mistral3"
+        if getattr(self.model.config.get_text_config(), "num_experts", 0):
+            self.model.set_experts_implementation("eager")  # others want widths of whole vectors
+        self.any_size = has_vision and self.model.config.vision_config.model_type == "pixtral"
         self.qwen_vl = hasattr(self.model.model, "visual")
         self.has_vision = has_vision
         if has_vision:
@@ -132,11 +149,13 @@ class Reference:
             self.processor = AutoProcessor.from_pretrained(directory)
             self.processor.image_processor = AutoImageProcessor.from_pretrained(directory,
                                                                                 backend="pil")
+            if self.model.config.model_type == "qwen3_5":  # for which it takes the published pre-tokenizer
+                self.processor.tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(directory)
             self.tokenizer = self.processor.tokenizer
         else:
             # The class that takes tokenizer.json as it is: AutoTokenizer goes by the model's
             # family, and would read a synthetic Qwen2's as byte-level.
-            self.tokenizer = PreTrainedTokenizerFast.from_pretrained(directory)
+            self.tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(directory)
         self.n_vocab = vocabulary(self.tokenizer)
 
     def render(self, case):
@@ -166,7 +185,7 @@ class Reference:
             return out
         of = self.processor.video_processor
         pictures = [Image.fromarray(f) for f in frames]
-        if self.model.config.model_type == "qwen3_vl":  # whose limits are of all frames together
+        if self.model.config.model_type.startswith(("qwen3_vl", "qwen3_5")):  # whose limits are of all frames together
             _, rows, cols = out["video_grid_thw"][0].tolist()
             pictures = [f.resize((cols * of.patch_size, rows * of.patch_size), Image.Resampling.BICUBIC) for f in pictures]
             how = {"do_resize": False}
@@ -241,6 +260,7 @@ class Reference:
         at, delta = self.positions(inputs["input_ids"])
         if at is not None:
             inputs["position_ids"] = at
+        routers = watch_routers(self.model, made)
         out = self.first(inputs, made)
         logits, tokens = [], []
         for step in range(n_tokens):
@@ -253,6 +273,8 @@ class Reference:
                     kwargs["position_ids"] = torch.full((3, 1, 1), at.shape[2] + step + delta)
                 out = self.model(input_ids=torch.tensor([[token]]), use_cache=True,
                                  past_key_values=out.past_key_values, **kwargs)
+        for hook in routers:
+            hook.remove()
         made["logits"] = np.stack(logits)
         made["tokens"] = np.array(tokens)
         made["answer"] = self.tokenizer.decode(tokens if forced is None else list(map(int, forced)),

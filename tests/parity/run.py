@@ -138,6 +138,9 @@ def print_table(results, scripts, seconds):
         f"{worst(results, 'logits_l2'):.1e} relative L2")
     row("greedy tokens", f"{sum(r.tokens_equal for _, r in results)}/{steps}",
         f"{ties} ties: two logits within {compare.TIE:.0e}")
+    routed, close = sum(r.routed for _, r in results), sum(r.close for _, r in results)
+    if routed:
+        row("choices of experts", f"{routed - close}/{routed}", "the others too close to tell, and their networks left out")
     row("text of the answer", agreeing(results, "answer"), "must be equal")
     for name, ok in scripts:
         row(name, "ok" if ok else "FAIL", "")
@@ -218,7 +221,7 @@ def main():
             return 0 if precision.run(program, a.bf16, a.seed, directory) else 1
         chosen = (cases.make_cases(a.configs, a.seed) + cases.make_text_cases(40, a.seed)
                   + cases.make_sliding_cases(12, a.seed)
-                  + cases.make_gemma_text_cases(12, a.seed)
+                  + cases.make_gemma_text_cases(12, a.seed) + cases.make_small_text_cases(12, a.seed)
                   + families.make_family_cases(12, a.seed) + written.make_written())
         if a.only:
             chosen = [c for c in chosen if a.only in (c.name, c.name.rpartition("_")[0])]
@@ -227,7 +230,8 @@ def main():
         results = run_cases(chosen, program, directory)
     scripts = [] if a.only else run_scripts(tests, a.seed)
     print_table(results, scripts, time.monotonic() - begin)
-    return 1 if any(r.wrong for _, r in results) or not all(ok for _, ok in scripts) else 0
+    unclear = sum(r.close for _, r in results) > 0.01 * sum(r.routed for _, r in results)
+    return 1 if unclear or any(r.wrong for _, r in results) or not all(ok for _, ok in scripts) else 0
 
 
 if __name__ == "__main__":

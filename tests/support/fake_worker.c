@@ -59,7 +59,9 @@ static void check_replay(fake_worker *w, const uint32_t *ids, size_t n) {
     w->n_replay = (uint32_t)n;
 }
 
-static const char *text_of(uint32_t index) {
+/* NULL: the script is over. */
+static const char *text_of(const fake_worker *w, uint32_t index) {
+    if (w->script) return w->script[index];
     return index == 0 ? "zero" : index == 1 ? " one" : " more";
 }
 
@@ -86,10 +88,12 @@ static void send_begun(fv_rpc_call *c) {
     begun.ticket = &ticket;
     begun.n_prompt = 5;
     begun.bytes_bound = FAKE_BYTES;
+    begun.thinks = ((const fake_worker *)fv_rpc_call_service(c))->thinks;
     send_event(c, FOVEA__HANDOFF__V1__PREFILL_EVENT__EVENT_BEGUN, &begun.base);
 }
 
 static void send_first(fv_rpc_call *c, uint32_t index, bool last, bool had_ended) {
+    const fake_worker *w = fv_rpc_call_service(c);
     Fovea__Handoff__V1__FirstToken first = FOVEA__HANDOFF__V1__FIRST_TOKEN__INIT;
     tokens_message tokens = FOVEA__INFERENCE__V1__TOKENS__INIT;
     token_message token = FOVEA__INFERENCE__V1__TOKEN__INIT, *list = &token;
@@ -98,7 +102,7 @@ static void send_first(fv_rpc_call *c, uint32_t index, bool last, bool had_ended
     tokens.index = index;
     tokens.n_tokens = 1;
     tokens.tokens = &list;
-    tokens.text = (char *)(uintptr_t)text_of(index);
+    tokens.text = (char *)(uintptr_t)text_of(w, index);
     if (!had_ended) first.tokens = &tokens;
     if (last) first.finish = FOVEA__INFERENCE__V1__FINISH_REASON__FINISH_REASON_EOS;
     send_event(c, FOVEA__HANDOFF__V1__PREFILL_EVENT__EVENT_FIRST_TOKEN, &first.base);
@@ -113,6 +117,28 @@ static void send_handed_off(fv_rpc_call *c) {
     send_event(c, FOVEA__HANDOFF__V1__PREFILL_EVENT__EVENT_HANDED_OFF, &off.base);
 }
 
+static void note_chat(fake_worker *w, const Fovea__Inference__V1__GenerateRequest *q) {
+    w->n_images = (uint32_t)q->n_images;
+    w->special_tokens = q->special_tokens;
+    if (!q->prompt || q->prompt->form_case != FOVEA__INFERENCE__V1__PROMPT__FORM_CHAT) return;
+    const Fovea__Inference__V1__Chat *chat = q->prompt->chat;
+    size_t n = 0;
+    snprintf(w->variables, sizeof w->variables, "%s", chat->variables);
+    w->turns[0] = '\0';
+    for (size_t i = 0; i < chat->n_turns && n < sizeof w->turns; i++) {
+        const Fovea__Inference__V1__Turn *t = chat->turns[i];
+        n += (size_t)snprintf(w->turns + n, sizeof w->turns - n, "%s: %s", t->role, t->text);
+        for (size_t k = 0; k < t->n_parts && n < sizeof w->turns; k++)
+            n += (size_t)snprintf(w->turns + n, sizeof w->turns - n, "{%s}",
+                                  t->parts[k]->kind_case == FOVEA__INFERENCE__V1__PART__KIND_TEXT
+                                      ? t->parts[k]->text
+                                      : "<image>");
+        if (n < sizeof w->turns)
+            n += (size_t)snprintf(w->turns + n, sizeof w->turns - n, "%s%s\n",
+                                  *t->members ? " " : "", t->members);
+    }
+}
+
 static fv_status on_prefill(fv_rpc_call *c, grpc_byte_buffer *message) {
     fake_worker *w = fv_rpc_call_service(c);
     ProtobufCMessage *m;
@@ -124,6 +150,7 @@ static fv_status on_prefill(fv_rpc_call *c, grpc_byte_buffer *message) {
     snprintf(w->pair_token, sizeof w->pair_token, "%s", req->pair_token);
     snprintf(w->request_id, sizeof w->request_id, "%s", req->request->request_id);
     snprintf(w->decode_address, sizeof w->decode_address, "%s", req->decode_address);
+    note_chat(w, req->request);
     w->max_tokens = req->request->max_tokens;
     w->age_ms = req->age_ms;
     w->reserve_all = req->reserve_all;
@@ -168,7 +195,8 @@ void fake_send_finished(fv_rpc_call *c) {
     const fake_worker *w = fv_rpc_call_service(c);
     report_message report = FOVEA__INFERENCE__V1__REPORT__INIT;
     report.bytes_text_end = 99;
-    f.reason = FOVEA__INFERENCE__V1__FINISH_REASON__FINISH_REASON_LENGTH;
+    f.reason = w->script ? FOVEA__INFERENCE__V1__FINISH_REASON__FINISH_REASON_EOS
+                         : FOVEA__INFERENCE__V1__FINISH_REASON__FINISH_REASON_LENGTH;
     f.report = &report;
     if (w->keep_ms) {
         f.conversation = (ProtobufCBinaryData){16, (uint8_t *)(uintptr_t)FAKE_CONVERSATION};
@@ -192,7 +220,7 @@ static void flood(fv_rpc_call *c) {
 }
 
 static void say_next(fake_worker *w, fv_rpc_call *c) {
-    fake_send_token(c, w->next, text_of(w->next));
+    fake_send_token(c, w->next, text_of(w, w->next));
     w->next++;
 }
 
@@ -234,7 +262,7 @@ static fv_status on_decode(fv_rpc_call *c, grpc_byte_buffer *message) {
     w->max_tokens = req->max_tokens;
     w->next = first;
     if (w->skips > 0 && w->skips--) w->next++;
-    while (w->next < w->max_tokens) {
+    while (w->next < w->max_tokens && text_of(w, w->next)) {
         if (w->next >= first + w->n_say && stops(w, c, FAKE_TOKENS, &st)) return st;
         say_next(w, c);
         if (!w->take) continue;
@@ -388,6 +416,8 @@ static void introduce(fake_worker *w) {
     model.n_kv = 2;
     model.d_head = 8;
     model.n_vocab = 1000;
+    if (w->tool_parser) model.tool_parser = (char *)(uintptr_t)w->tool_parser;
+    if (w->reasoning_parser) model.reasoning_parser = (char *)(uintptr_t)w->reasoning_parser;
     model.dtype = model.kv_dtype = (char *)"f32";
     Fovea__Inference__V1__ImageLayout layout = FOVEA__INFERENCE__V1__IMAGE_LAYOUT__INIT;
     layout.family = (char *)"llava"; /* 16 tokens an image */

@@ -37,6 +37,7 @@ typedef struct fake_worker {
     const char *secret; /* NULL: FAKE_SECRET */
     fv_tls *tls;        /* with a certificate of its role; borrowed; NULL: plain text */
     bool no_tokens;     /* of callers; as with TLS */
+    const char *tool_parser, *reasoning_parser; /* of its model; NULL: none */
     /* Changes its introduction; NULL: leaves the valid proof. */
     void (*forge)(void *user, Fovea__Fleet__V1__Introduction *in);
 
@@ -60,6 +61,10 @@ typedef struct fake_worker {
     const char *foreign;
     int32_t skips;   /* decode: how many times it omits its first token */
     int32_t n_flood; /* decode: this many tokens in large messages, whatever was asked for */
+    /* The texts of an answer's tokens, NULL behind the last, which an EOS follows; both workers. NULL:
+     * words, as many as max_tokens. */
+    const char *const *script;
+    bool thinks; /* prefill: prompts end inside the reasoning */
     /* Decode: takes the call over after its first token and continues with fake_send_token. */
     void (*take)(void *user, fv_rpc_call *c);
     void *user;
@@ -75,10 +80,14 @@ typedef struct fake_worker {
     char join_text[FV_RPC_TEXT_MAX];
     char request_id[160], decode_address[64];
     char open_token[FV_CALL_TOKEN_MAX], pair_token[FV_CALL_TOKEN_MAX];
-    uint32_t keep_ms;         /* of the last call of Decode */
-    bool followed;            /* it continues a conversation */
-    char prompt[64];          /* its text then */
-    uint32_t age_ms;          /* prefill: of the last request */
+    uint32_t keep_ms;     /* of the last call of Decode */
+    bool followed;        /* it continues a conversation */
+    char prompt[64];      /* its text then */
+    uint32_t age_ms;      /* prefill: of the last request */
+    char variables[1024]; /* prefill: of its chat; likewise */
+    char turns[8192];     /* and its turns, "ROLE: TEXT [MEMBERS]\n" */
+    uint32_t n_images;
+    bool special_tokens;
     uint64_t tenant_kv_bytes; /* prefill: likewise */
     char share[128];          /* decode: of the last request, with its weight and tenant */
     char tenant[64];

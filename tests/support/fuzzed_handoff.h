@@ -17,6 +17,9 @@ static inline const fv_latent *fuzzed_latent(void) {
     return latent;
 }
 
+/* Bits of a seed's first byte: with both of these the model has recurrent layers. */
+enum { FUZZED_STATE = 0x60, FUZZED_STATE_BYTES = 24 };
+
 static inline fv_kv_shape fuzzed_shape(void) {
     return (fv_kv_shape){.n_layer = FUZZED_N,
                          .n_kv = FUZZED_HKV,
@@ -54,8 +57,9 @@ static inline fv_hello fuzzed_hello_of(uint8_t seed) {
 static inline fv_hello fuzzed_hello(void) { return fuzzed_hello_of(0); }
 
 /* The caller closes both, the receiver first. */
-static inline void fuzzed_open(fv_kv_pool **pool, fv_receiver **r) {
+static inline void fuzzed_open(uint8_t seed, fv_kv_pool **pool, fv_receiver **r) {
     fv_kv_shape shape = fuzzed_shape();
+    if ((seed & FUZZED_STATE) == FUZZED_STATE) shape.state_bytes = FUZZED_STATE_BYTES;
     if (fv_kv_pool_open(fv_device_host(), &shape, 1 << 20, pool) != FV_OK) abort();
     fv_receiver_options opt = {.pool = *pool,
                                .model = "fuzz",

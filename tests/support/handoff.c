@@ -1,4 +1,5 @@
 /* A prefill side, a decode side, and ways to put bytes between them. */
+
 #include "tests/support/handoff.h"
 
 #include <criterion/criterion.h>
@@ -7,6 +8,9 @@
 #include <string.h>
 
 #include "kv/packed.h"
+#include "kv/share.h"
+
+enum { RIG_IMAGES = 16 };
 
 static void need(fv_status st) {
     if (st == FV_OK) return;
@@ -24,7 +28,14 @@ void rig_open(handoff_rig *rig, const rig_options *opt) {
     tiny_net_open(&rig->net, shape, opt->dtype, NULL, 1);
     need(fv_kv_pool_open(fv_device_host(), fv_kv_pool_shape(rig->net.pool), opt->pool_bytes,
                          &rig->pool));
+    if (opt->keep_bytes) {
+        fv_prefixes_options keep = {.pool = rig->pool, .bytes_max = opt->keep_bytes};
+        need(fv_prefixes_open(&keep, &rig->prefixes));
+        rig->chain = malloc(fv_chain_links_max(RIG_POSITIONS, RIG_IMAGES) * sizeof *rig->chain);
+        if (!rig->chain) abort();
+    }
     fv_receiver_options receiver = {.pool = rig->pool,
+                                    .prefixes = rig->prefixes,
                                     .model = "tiny",
                                     .n_vocab = shape.vocab,
                                     .n_group = shape.n_head / shape.n_kv,
@@ -47,14 +58,44 @@ void rig_open(handoff_rig *rig, const rig_options *opt) {
 void rig_close(handoff_rig *rig) {
     fv_transport_close(rig->transport, NULL, NULL);
     fv_receiver_close(rig->receiver);
+    fv_prefixes_close(rig->prefixes);
+    free(rig->chain);
     fv_kv_pool_close(rig->pool);
     tiny_net_close(&rig->net);
 }
 
+/* Makes the prompt's chain; an image is known by its embeddings. */
+static int32_t make_chain(const handoff_rig *rig, const tiny_prompt *p) {
+    fv_chain_visual visual[RIG_IMAGES];
+    const float *embeds = p->embeds;
+    int32_t n;
+    fv_chain_base base = {.compat = "tiny"};
+    if (p->n_image > RIG_IMAGES) abort();
+    for (int32_t i = 0; i < p->n_image; i++) {
+        size_t bytes = (size_t)(p->image[i].n * rig->net.cfg.d_model) * sizeof *embeds;
+        fv_digest d;
+        visual[i] = (fv_chain_visual){.first = p->image[i].first, .n = p->image[i].n};
+        fv_digest_begin(&d, "test image");
+        fv_digest_bytes(&d, embeds, bytes);
+        need(fv_digest_end(&d, visual[i].digest));
+        embeds += bytes / sizeof *embeds;
+    }
+    fv_chain_prompt prompt = {.n = p->n,
+                              .ids = p->ids,
+                              .n_visual = p->n_image,
+                              .visual = visual,
+                              .rope_map = p->rope_map};
+    need(fv_chain_make(&base, &prompt, rig->chain, &n));
+    return n;
+}
+
 fv_export_request rig_request(const handoff_rig *rig, const tiny_prompt *p, int32_t max_tokens) {
     static const fv_logit_bias bias[] = {{7, -2.5f}, {96, 100}};
-    (void)rig;
+    bool raw = rig->prefixes && fv_kv_is_uniform(p->kv) &&
+               fv_kv_len(p->kv, 0, 0, FV_SEG_TEXT) + fv_kv_len(p->kv, 0, 0, FV_SEG_VISUAL) == p->n;
     return (fv_export_request){.model = "tiny",
+                               .n_chain = raw ? make_chain(rig, p) : 0,
+                               .chain = rig->chain,
                                .kv = p->kv,
                                .plan = &p->plan,
                                .n = p->n,
@@ -234,6 +275,8 @@ static bool same_map(const fv_rope_map *a, const fv_rope_map *b) {
 bool same_store(fv_kv *a, fv_kv *b) {
     const fv_kv_shape *s = fv_kv_get_shape(a);
     if (!same_map(fv_kv_rope_map(a), fv_kv_rope_map(b))) return false;
+    for (int32_t l = 0; l < s->n_layer && s->state_bytes; l++)
+        if (memcmp(fv_kv_state(a, l), fv_kv_state(b, l), s->state_bytes) != 0) return false;
     for (int32_t l = 0; l < s->n_layer; l++)
         if (!same_packed(fv_kv_packed_of(a, l, FV_SEG_VISUAL),
                          fv_kv_packed_of(b, l, FV_SEG_VISUAL)) ||

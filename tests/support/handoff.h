@@ -4,14 +4,17 @@
 /* Both ends of a hand-off in one process, with a clock that does not advance by itself: for tests
  * of the wire format and of the path from prefill to decode. */
 #include "decode-worker/receive/receive.h"
+#include "kv/cache/chain.h"
 #include "tests/support/tiny_net.h"
 #include "tests/support/transport_fault.h"
 
 enum { RIG_POSITIONS = 4096, RIG_VISUAL = 70 };
 
 typedef struct handoff_rig {
-    tiny_net net;     /* the prefill side; net.pool is its pool */
-    fv_kv_pool *pool; /* the decode side's */
+    tiny_net net;          /* the prefill side; net.pool is its pool */
+    fv_kv_pool *pool;      /* the decode side's */
+    fv_prefixes *prefixes; /* NULL: prompts are not kept */
+    fv_chain_link *chain;  /* scratch of rig_request, with prefixes */
     fv_receiver *receiver;
     fv_transport *transport;
     double now;    /* seconds, as the receiver sees them */
@@ -24,6 +27,7 @@ typedef struct rig_options {
     uint32_t frame_max;            /* 0: 1 MiB */
     size_t pool_bytes;             /* limit of the decode side's pool; 0: none */
     int32_t capacity;              /* maximum grants; 0: many */
+    size_t keep_bytes;             /* of prompts that are kept; 0: none, and no links are sent */
     const fv_fault_options *fault; /* NULL: none; its delay and its counter are the rig's */
 } rig_options;
 
@@ -39,7 +43,7 @@ void rig_finish(handoff_rig *rig, tiny_prompt *p);
 /* Asserts that nothing of a hand-off is left on the decode side. */
 void rig_assert_baseline(const handoff_rig *rig, const char *what);
 
-/* The arguments of fv_export_begin for a prefilled prompt. */
+/* The arguments of fv_export_begin for a prefilled prompt; its chain is valid until the next call. */
 fv_export_request rig_request(const handoff_rig *rig, const tiny_prompt *p, int32_t max_tokens);
 
 /* Sends a prefilled prompt, `group` layers at a time (0: all), and attaches to it. FV_EIO when the

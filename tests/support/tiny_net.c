@@ -47,6 +47,39 @@ static fv_tensor take(float **at, int32_t rows, int32_t cols, uint64_t *state, f
     return t;
 }
 
+/* Numbers of a recurrent layer's weights. */
+static size_t recurrent_numbers(const fv_text_config *c) {
+    const fv_recurrent_config *r = &c->recurrent;
+    size_t d = (size_t)c->d_model, wide = (size_t)fv_recurrent_width(r), heads = (size_t)r->n_value,
+           values = heads * (size_t)r->d_value;
+    return 2 * d + wide * d + 2 * values * d + 2 * heads * d + wide * (size_t)r->taps + 2 * heads +
+           (size_t)r->d_value + 3 * d * (size_t)c->d_ffn;
+}
+
+static void make_recurrent(tiny_net *net, float **at, uint64_t *state) {
+    const fv_recurrent_config *r = &net->cfg.recurrent;
+    int32_t d = net->cfg.d_model, n = net->cfg.n_layer * r->n, values = r->n_value * r->d_value;
+    if (n == 0) return;
+    net->w.recurrent = calloc((size_t)n, sizeof *net->w.recurrent);
+    if (!net->w.recurrent) abort();
+    for (fv_text_layer *w = net->w.recurrent; w < net->w.recurrent + n; w++) {
+        w->attn_norm = take(at, 1, d, state, 1);
+        w->delta_qkv = take(at, fv_recurrent_width(r), d, state, 0);
+        w->delta_z = take(at, values, d, state, 0);
+        w->delta_a = take(at, r->n_value, d, state, 0);
+        w->delta_b = take(at, r->n_value, d, state, 0);
+        w->delta_conv = take(at, fv_recurrent_width(r), r->taps, state, 0);
+        w->delta_log_rate = take(at, 1, r->n_value, state, 0);
+        w->delta_shift = take(at, 1, r->n_value, state, 0);
+        w->delta_norm = take(at, 1, r->d_value, state, 1);
+        w->delta_out = take(at, d, values, state, 0);
+        w->mlp_norm = take(at, 1, d, state, 1);
+        w->gate = take(at, net->cfg.d_ffn, d, state, 0);
+        w->up = take(at, net->cfg.d_ffn, d, state, 0);
+        w->down = take(at, d, net->cfg.d_ffn, state, 0);
+    }
+}
+
 void tiny_net_open_on(tiny_net *net, tiny_shape s, fv_dtype kv_dtype, const char *device,
                       const char *isa, int32_t threads) {
     int32_t d = s.n_head * s.d_head - 8; /* differs from H D, as in some models */
@@ -69,7 +102,14 @@ void tiny_net_open_on(tiny_net *net, tiny_shape s, fv_dtype kv_dtype, const char
                               .bos = -1}};
     for (int32_t l = 0; l < s.n_layer; l += 2) net->cfg.slides[l] = s.window > 0;
     size_t q = (size_t)(s.n_head * s.d_head), kv = (size_t)(s.n_kv * s.d_head), dd = (size_t)d;
-    size_t layer = 2 * dd + 2 * q * dd + 2 * kv * dd + 3 * dd * (size_t)s.d_ffn;
+    if (s.recurrent) {
+        net->cfg.recurrent = (fv_recurrent_config){
+            .n = s.recurrent, .n_key = 1, .n_value = 2, .d_key = 16, .d_value = 16, .taps = 3};
+        net->cfg.gated_attention = net->cfg.norm_plus_one = true;
+        net->cfg.rope.rotary = s.d_head / 2;
+    }
+    size_t layer = 2 * dd + 3 * q * dd + 2 * kv * dd + 3 * dd * (size_t)s.d_ffn;
+    layer += (size_t)s.recurrent * recurrent_numbers(&net->cfg);
     size_t all = (size_t)s.n_layer * layer + 2 * (size_t)s.vocab * dd + dd;
     float *at = net->storage = malloc(all * sizeof *at);
     net->w.layer = calloc((size_t)s.n_layer, sizeof *net->w.layer);
@@ -79,7 +119,7 @@ void tiny_net_open_on(tiny_net *net, tiny_shape s, fv_dtype kv_dtype, const char
     for (int32_t l = 0; l < s.n_layer; l++) {
         fv_text_layer *w = &net->w.layer[l];
         w->attn_norm = take(&at, 1, d, &state, 1);
-        w->q = take(&at, (int32_t)q, d, &state, 0);
+        w->q = take(&at, (s.recurrent ? 2 : 1) * (int32_t)q, d, &state, 0);
         w->k = take(&at, (int32_t)kv, d, &state, 0);
         w->v = take(&at, (int32_t)kv, d, &state, 0);
         w->o = take(&at, d, (int32_t)q, &state, 0);
@@ -88,6 +128,7 @@ void tiny_net_open_on(tiny_net *net, tiny_shape s, fv_dtype kv_dtype, const char
         w->up = take(&at, s.d_ffn, d, &state, 0);
         w->down = take(&at, d, s.d_ffn, &state, 0);
     }
+    make_recurrent(net, &at, &state);
     net->w.norm = take(&at, 1, d, &state, 1);
     net->w.head = take(&at, s.vocab, d, &state, 0);
     fv_backend_options opt = {.n_threads = threads, .isa = isa};
@@ -102,7 +143,8 @@ void tiny_net_open_on(tiny_net *net, tiny_shape s, fv_dtype kv_dtype, const char
                          .d_head = s.d_head,
                          .dtype = kv_dtype,
                          .latent = net->there.layer,
-                         .latent_sum = net->latent->checksum};
+                         .latent_sum = net->latent->checksum,
+                         .state_bytes = fv_recurrent_state_bytes(&net->cfg.recurrent)};
     need(fv_kv_pool_open(net->be.device, &shape, 0, &net->pool));
 }
 
@@ -118,6 +160,7 @@ void tiny_net_close(tiny_net *net) {
     fv_decoder_close(net->dec);
     fv_backend_close(&net->be);
     free(net->w.layer);
+    free(net->w.recurrent);
     free(net->storage);
 }
 

@@ -26,6 +26,9 @@ typedef struct tiny_shape {
     bool interleaved;
     int32_t window;        /* in every second layer attention slides; 0: in none */
     int32_t latent_layers; /* layers that share directions of pack=latent; 0: LATENT_LAYERS */
+    int32_t
+        recurrent; /* recurrent layers ahead of each layer's attention, which is gated then, with
+                            * RoPE on half of a head */
 } tiny_shape;
 
 /* 4 layers, 4 query heads over 2 KV heads of 24, odd sizes elsewhere. */

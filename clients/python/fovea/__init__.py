@@ -8,6 +8,6 @@ from .aio import AsyncClient, AsyncStream
 from .client import Client, Stream
 from .policy import Methods, Policy, Stage
 from .report import Report, to_pandas
-from .request import Answer, Token, Turn
+from .request import Answer, Token, Turn, Video
 
-__all__ = ["Answer", "AsyncClient", "AsyncStream", "Client", "Methods", "Policy", "Report", "Stage", "Stream", "Token", "Turn", "to_pandas"]
+__all__ = ["Answer", "AsyncClient", "AsyncStream", "Client", "Methods", "Policy", "Report", "Stage", "Stream", "Token", "Turn", "Video", "to_pandas"]

@@ -26,12 +26,60 @@ Image = Union[bytes, "os.PathLike[str]", str]  # a file's bytes, or its path
 
 
 @dataclasses.dataclass(frozen=True)
-class Turn:
-    """Of a chat. images stand before the text."""
+class Video:
+    """Frames of a video, as files of images of one size. A model that reads videos (Model.video_token is not 0) takes
+    them as one video with native=True; for any other model each frame is an image after its time."""
 
-    role: str  # "system", "user" or "assistant"
+    frames: Sequence[Image]
+    fps: float = 1  # of these frames, not of the file that they are from
+    seconds: Sequence[float] = ()  # when each frame is; else frame i is at i / fps
+    native: bool = False
+
+    def times(self) -> List[float]:
+        if self.seconds and len(self.seconds) != len(self.frames):
+            raise ValueError(f"a video has {len(self.frames)} frames and {len(self.seconds)} times")
+        if not self.frames or not self.fps > 0:
+            raise ValueError("a video needs at least one frame, and an fps above 0")
+        return list(self.seconds) or [i / self.fps for i in range(len(self.frames))]
+
+
+@dataclasses.dataclass(frozen=True)
+class Turn:
+    """A message of a chat. Videos and then images stand before its text."""
+
+    role: str  # any that the model's template takes: "system", "user", "assistant", "tool"
     text: str
     images: Sequence[Image] = ()
+    videos: Sequence[Video] = ()
+
+    def files(self) -> List[Image]:
+        """The images of its message, in order."""
+        return [f for v in self.videos for f in v.frames] + list(self.images)
+
+    def message(self) -> Any:
+        if not self.videos:
+            return pb.Turn(role=self.role, text=self.text, n_images=len(self.images))
+        parts = [p for v in self.videos for p in _video_parts(v)]
+        parts += [pb.Part(image=pb.NextImage()) for _ in self.images]
+        return pb.Turn(role=self.role, parts=parts + [pb.Part(text=self.text)])
+
+
+def _video_parts(video: Video) -> List[Any]:
+    if video.native:
+        return [pb.Part(video=pb.NextVideo())]
+    return [pb.Part(image=pb.NextImage(ahead=f"<{t:.1f} seconds>")) for t in video.times()]
+
+
+def _videos(turns: Sequence[Turn]) -> List[Any]:
+    """The messages of native videos, whose frames are among the images of all turns."""
+    out, first = [], 0
+    for turn in turns:
+        for video in turn.videos:
+            if video.native:
+                out.append(pb.Video(first_image=first, n_frames=len(video.frames), fps=video.fps, seconds=video.times()))
+            first += len(video.frames)
+        first += len(turn.images)
+    return out
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,12 +130,13 @@ def build(prompt: Union[str, Sequence[Turn]], images: Sequence[Image] = (), poli
           n_logprobs: int = 0, keep_ms: int = 0, conversation: bytes = b"", kept_tokens: bool = False,
           request_id: str = "", min_tokens: int = 0, stop_token_ids: Sequence[int] = (),
           allowed_token_ids: Sequence[int] = (), bad_words: Sequence[str] = (), special_tokens: bool = False,
-          include_stop: bool = False, truncate_prompt_tokens: Optional[int] = None) -> Any:
+          include_stop: bool = False, truncate_prompt_tokens: Optional[int] = None, videos: Sequence[Video] = (),
+          cache_off: bool = False, cache_salt: str = "") -> Any:
     """A GenerateRequest; fields as in inference.proto, which says what 0 and empty mean. None: unset."""
-    turns = [Turn("user", prompt, images)] if isinstance(prompt, str) else list(prompt)
-    if images and not isinstance(prompt, str):
-        raise ValueError("images of a chat belong to its turns: Turn(role, text, images)")
-    chat = pb.Chat(turns=[pb.Turn(role=t.role, text=t.text, n_images=len(t.images)) for t in turns])
+    turns = [Turn("user", prompt, images, videos)] if isinstance(prompt, str) else list(prompt)
+    if (images or videos) and not isinstance(prompt, str):
+        raise ValueError("images and videos of a chat belong to its turns: Turn(role, text, images, videos)")
+    chat = pb.Chat(turns=[t.message() for t in turns])
     sampling = pb.Sampling(temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, seed=seed,
                            repetition_penalty=repetition_penalty, presence_penalty=presence_penalty,
                            frequency_penalty=frequency_penalty)
@@ -95,12 +144,14 @@ def build(prompt: Union[str, Sequence[Turn]], images: Sequence[Image] = (), poli
                           stop_token_ids=stop_token_ids)
     given = Policy.parse(policy) if isinstance(policy, str) else policy
     message: Optional[Any] = given.message() if given is not None else None
-    return pb.GenerateRequest(prompt=pb.Prompt(chat=chat), images=[pb.Image(data=_bytes(i)) for t in turns for i in t.images],
+    return pb.GenerateRequest(prompt=pb.Prompt(chat=chat), images=[pb.Image(data=_bytes(i)) for t in turns for i in t.files()],
+                              videos=_videos(turns),
                               policy=message, model=model, max_tokens=max_tokens, stop=stop, sampling=sampling,
                               ignore_eos=ignore_eos, n_logprobs=n_logprobs, keep_ms=keep_ms, conversation=conversation,
                               kept_tokens=kept_tokens, request_id=request_id, rules=rules,
                               special_tokens=special_tokens, include_stop=include_stop,
-                              truncate_prompt_tokens=truncate_prompt_tokens)
+                              truncate_prompt_tokens=truncate_prompt_tokens, cache_off=cache_off,
+                              cache_salt=cache_salt)
 
 
 def metadata(api_key: str) -> Sequence[Tuple[str, str]]:

@@ -43,6 +43,7 @@ static void activate(const void *args, void *scratch, int64_t begin, int64_t end
         case FV_ACT_GELU_TANH: map_row(act_gelu_tanh, x, g, a->accumulate, y, n); break;
         case FV_ACT_QUICK_GELU: map_row(act_quick_gelu, x, g, a->accumulate, y, n); break;
         case FV_ACT_RELU: map_row(act_relu, x, g, a->accumulate, y, n); break;
+        case FV_ACT_SIGMOID: map_row(act_sigmoid, x, g, a->accumulate, y, n); break;
         default: map_row(act_none, x, g, a->accumulate, y, n);
         }
     }

@@ -8,6 +8,8 @@
 #include "kernels/cpu/lanes/attn_latent.h"
 #include "kernels/cpu/lanes/attn_lowrank.h"
 #include "kernels/cpu/lanes/attn_quantized.h"
+#include "kernels/cpu/lanes/causal_conv.h"
+#include "kernels/cpu/lanes/delta_rule.h"
 #include "kernels/cpu/lanes/importance.h"
 #include "kernels/cpu/lanes/index_select.h"
 #include "kernels/cpu/lanes/kv_write.h"

@@ -11,6 +11,7 @@ static float activation(fv_activation act, float x) {
         return x * 0.5f * (tanh_f32(sqrt_2_pi * fmaf(cube, x, x)) + 1.0f);
     }
     case FV_ACT_QUICK_GELU: return x / (1.0f + exp_f32(-1.702f * x));
+    case FV_ACT_SIGMOID: return 1.0f / (1.0f + exp_f32(-x));
     case FV_ACT_RELU: return x <= 0.0f ? 0.0f : x; /* NaN stays */
     default: return x;
     }

@@ -28,7 +28,7 @@ def top(score, keep):
     order = np.argsort(-score, kind="stable")
     if 0 < keep < len(score):
         last, first = score[order[keep - 1]], score[order[keep]]
-        # What is equal is so on both sides; anything else that is close could fall either way.
+        # Equal values are equal on both sides; values that are only close could fall either way.
         if last != first and last - first < 1e-5 * np.abs(score).max():
             raise Unclear(f"scores {last} and {first} on both sides of the cut")
     return np.sort(order[:keep])

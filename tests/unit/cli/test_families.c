@@ -227,6 +227,10 @@ Test(families, exact_has_the_same_bits_in_chunks_among_others_and_after_a_replay
     const fv_family *f;
     for (int32_t i = 0; (f = fv_family_at(i)); i++) expect_exact(f->name, NULL, 0);
     expect_exact("llava", "qwen3_vl_text", 0);
+    expect_exact("llava", "qwen3_vl_moe_text", 0);
+    expect_exact("llava", "ministral3", 0);
+    expect_exact("llava_next", "granite", 0);
+    expect_exact("llava", "phi3", 0);
     expect_exact("llava", "mistral", 40);
     expect_exact("llava", "gemma3_text", 40);
 }
@@ -249,7 +253,8 @@ static void expect_one_size(void) {
 }
 
 Test(families, a_video_has_the_same_bits_in_chunks_among_others_and_after_a_replay) {
-    static const char *const families[] = {"qwen2_vl", "qwen2_5_vl", "qwen3_vl", "video_llava"};
+    static const char *const families[] = {"qwen2_vl",     "qwen2_5_vl", "qwen3_vl",
+                                           "qwen3_vl_moe", "qwen3_5",    "video_llava"};
     as_video = true;
     expect_one_size();
     for (int i = 0; i < N_IMAGE; i++) image[i].w = image[i].h = 28;

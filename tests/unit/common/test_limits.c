@@ -132,3 +132,11 @@ Test(limits, an_unreadable_quota_is_no_quota) {
 }
 
 Test(limits, this_process_has_a_core) { cr_assert_geq(fv_core_limit(), 1); }
+
+Test(limits, a_size_is_checked_against_the_memory_that_there_is) {
+    cr_assert_eq(fv_memory_check("cache-bytes", 0), FV_OK);
+    cr_assert_eq(fv_memory_check("cache-bytes", fv_memory_limit()), FV_OK);
+    cr_assert_eq(fv_memory_check("cache-bytes", SIZE_MAX), FV_EINVAL);
+    cr_assert(strstr(fv_last_error(), "--cache-bytes 18446744073709551615: this machine"), "%s",
+              fv_last_error());
+}

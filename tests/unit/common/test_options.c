@@ -324,3 +324,20 @@ Test(options, an_unknown_option_that_is_nearly_one_is_answered_with_it) {
     REFUSE("unknown option --max-token; did you mean --max-tokens?", "--max-token=3");
     REFUSE("unknown option --model; --help-all lists them", "--model", "x");
 }
+
+Test(options, a_value_can_be_replaced_by_what_it_stands_for) {
+    fv_options *o;
+    char value[] = "there";
+    PARSE(o, "--out", "here");
+    cr_assert_eq(fv_options_set(o, "out", value), FV_OK);
+    memset(value, 'x', sizeof value - 1);
+    cr_assert_str_eq(fv_options_string(o, "out"), "there");
+    cr_assert_eq(fv_options_set(o, "out", fv_options_string(o, "out")), FV_OK);
+    cr_assert_str_eq(fv_options_string(o, "out"), "there");
+    fv_options_free(o);
+    PARSE(o, "--json");
+    cr_assert_not(fv_options_typed(o, "out"));
+    cr_assert_eq(fv_options_set(o, "out", "new"), FV_OK);
+    cr_assert(fv_options_typed(o, "out") && fv_options_given(o, "out"));
+    fv_options_free(o);
+}

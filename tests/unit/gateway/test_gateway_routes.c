@@ -49,7 +49,7 @@ Test(gateway_routes, a_wrong_path_names_the_right_one) {
         {"/models/a/b", "use /v1/models/a/b\""},
         {"/v1/health", "use /health\""},
         {"/v1/tokenize/", "use /tokenize\""},
-        {"/v1/responses", "use /v1/chat/completions\""},
+        {"/responses/", "use /v1/responses\""},
         {"/v1/embeddings", "make no embeddings\""},
         {"/v1/files/x", "files are not stored"},
         {"/v1/other", "GET /openapi.json lists"},
@@ -82,6 +82,19 @@ Test(gateway_routes, paths_about_the_server_answer) {
     }
 }
 
+Test(gateway_routes, a_gateway_that_is_shutting_down_reports_so_and_still_answers) {
+    open_with(&(fv_gateway_options){0});
+    fv_gateway_report_leaving(rig.gateway);
+    static const char *const health[] = {"/health", "/healthz", "/ping"};
+    for (int i = 0; i < 3; i++) expect("GET", health[i], 503, "{\"status\":\"shutting down\"}");
+    expect("GET", "/version", 200, "{\"version\":\"");
+    expect("GET", "/v1/models", 200, "\"data\":[");
+    /* A client that would keep its connection opens the next one elsewhere. */
+    gateway_send(&c, &rig, "GET", "/version", "", NULL);
+    gateway_await_end(&c);
+    cr_assert(strstr(c.got, "Connection: close\r\n"), "%s", c.got);
+}
+
 Test(gateway_routes, a_model_is_found_by_its_name) {
     char path[128];
     open_with(&(fv_gateway_options){0});
@@ -108,6 +121,9 @@ Test(gateway_routes, openapi_describes_what_is_there) {
         fv_api_kind kind;
     } paths[] = {{CHAT, "post", FV_API_CHAT},
                  {"/v1/completions", "post", FV_API_TEXT},
+                 {"/v1/responses", "post", FV_API_RESPONSE},
+                 {"/v1/responses/{id}", "delete", 0},
+                 {"/v1/responses/{id}/input_items", "get", 0},
                  {"/tokenize", "post", FV_API_TOKENS},
                  {"/detokenize", "post", FV_API_IDS},
                  {"/v1/models/{model}", "get", 0},

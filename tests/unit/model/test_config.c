@@ -349,7 +349,9 @@ Test(config, unsupported_families_are_named) {
         {"{\"architectures\":[\"BertModel\"]}", FV_EUNSUPPORTED, "model_type 'BertModel'"},
         {TEXT("\"model_type\":\"gemma\""), FV_EUNSUPPORTED,
          "text_config: unsupported model_type 'gemma'; supported: the text models llama, mistral, "
-         "qwen2, qwen3, qwen2_vl_text, qwen2_5_vl_text, qwen3_vl_text and gemma3_text"},
+         "ministral3, granite, phi3, qwen2, qwen3, qwen2_vl_text, qwen2_5_vl_text, qwen3_vl_text, "
+         "qwen3_vl_moe_text, qwen3_5_text and "
+         "gemma3_text"},
         {VISION("\"model_type\":\"siglip2_vision_model\""), FV_EUNSUPPORTED,
          "vision_config: unsupported model_type 'siglip2_vision_model'; supported: the towers "},
         {"{\"model_type\":\"llava\",\"mm_vision_tower\":\"x\"}", FV_EUNSUPPORTED,
@@ -398,6 +400,53 @@ Test(config, text_sizes_out_of_range_are_named) {
         {TEXT("\"model_type\":\"mistral\",\"num_key_value_heads\":4,\"sliding_window\":0"),
          FV_EDATA, "key 'sliding_window' is 0"},
     };
+    REFUSE_ALL(list);
+}
+
+Test(config, ministral_scales_queries_by_position) {
+    fv_text_config t = parse("{\"model_type\":\"ministral3\"}").text;
+    cr_assert(t.n_layer == 34 && t.n_kv == 8 && t.d_head == 128 && t.max_position == 262144);
+    cr_assert(t.rope.type == FV_ROPE_YARN && t.rope.factor == 16 && t.rope.attention_factor == 1);
+    cr_assert(t.rope.query_beta == 0.1 && t.rope.query_span == 16384 && t.window == 0);
+    t = parse("{\"model_type\":\"ministral3\",\"sliding_window\":40,\"rope_parameters\":{"
+              "\"rope_type\":\"default\",\"llama_4_scaling_beta\":0.5,"
+              "\"original_max_position_embeddings\":64}}")
+            .text;
+    cr_assert(t.rope.type == FV_ROPE_DEFAULT && t.rope.query_beta == 0.5 &&
+              t.rope.query_span == 64);
+    cr_assert(t.window == 40 && t.slides[33]);
+    static const wrong list[] = {
+        {"{\"model_type\":\"ministral3\",\"rope_parameters\":{\"llama_4_scaling_beta\":-1}}",
+         FV_EDATA, "key 'llama_4_scaling_beta' must not be negative"},
+        {"{\"model_type\":\"ministral3\",\"rope_parameters\":{\"llama_4_scaling_beta\":1}}",
+         FV_EDATA, "key 'original_max_position_embeddings' must be greater than 0"}};
+    REFUSE_ALL(list);
+}
+
+Test(config, granite_has_multipliers) {
+    fv_text_config t = parse("{\"model_type\":\"granite\"}").text;
+    cr_assert(t.embed_scale == 1 && t.score_scale == 1 && t.residual_scale == 1);
+    cr_assert(t.logits_divisor == 1 && t.embed_images && !t.bias_mlp);
+    t = parse("{\"model_type\":\"granite\",\"embedding_multiplier\":12,\"logits_scaling\":8.0,"
+              "\"attention_multiplier\":0.015625,\"residual_multiplier\":0.22,\"mlp_bias\":true}")
+            .text;
+    cr_assert(t.embed_scale == 12 && t.score_scale == 0.015625F && t.residual_scale == 0.22F);
+    cr_assert(t.logits_divisor == 8 && t.bias_mlp);
+    static const wrong list[] = {{"{\"model_type\":\"granite\",\"logits_scaling\":0}", FV_EDATA,
+                                  "key 'logits_scaling' must be greater than 0"}};
+    REFUSE_ALL(list);
+}
+
+Test(config, phi_has_fused_tensors) {
+    fv_text_config t = parse("{\"model_type\":\"phi3\",\"sliding_window\":2047}").text;
+    cr_assert(t.fused && t.d_model == 3072 && t.d_ffn == 8192 && t.n_kv == 32 && t.d_head == 96);
+    cr_assert(t.window == 2047 && t.slides[0] && t.rms_eps == 1e-5F);
+    cr_assert(parse("{\"model_type\":\"phi3\"}").text.window == 0);
+    static const wrong list[] = {
+        {"{\"model_type\":\"phi3\",\"partial_rotary_factor\":0.75}", FV_EUNSUPPORTED,
+         "key 'partial_rotary_factor' is 0.75"},
+        {"{\"model_type\":\"phi3\",\"rope_scaling\":{\"type\":\"longrope\"}}", FV_EUNSUPPORTED,
+         "unsupported rope_type 'longrope'"}};
     REFUSE_ALL(list);
 }
 

@@ -2,6 +2,7 @@
  * fit. Defaults are those that transformers 5.23's config classes print. */
 #include <criterion/criterion.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "model/config.h"
@@ -164,6 +165,52 @@ Test(families, mistral3_has_its_defaults) {
     cr_assert(c.vision.image == 1024 && c.vision.patch == 16 && c.vision.rope_theta == 500);
 }
 
+Test(families, pixtral_is_a_llava_with_its_tower) {
+    static const char json[] =
+        "{\"model_type\":\"llava\",\"image_token_index\":10,\"vision_feature_layer\":-1,"
+        "\"vision_feature_select_strategy\":\"full\",\"text_config\":{\"model_type\":\"mistral\"},"
+        "\"vision_config\":{\"model_type\":\"pixtral\"}}";
+    fv_model_config c = parse(json);
+    cr_assert_str_eq(c.family->name, "pixtral");
+    cr_assert(c.layout.family == FV_LAYOUT_MISTRAL3 && c.vision.merge == 1 && c.image_token == 10);
+    cr_assert(c.vision.projector_bias && c.vision.patch == 16 && c.vision.feature_layer[0] == 24);
+    cr_assert_not(has(&c, true, "projector.merger.weight"));
+    cr_assert(has(&c, false, "projector.linear_1.bias"));
+    refused("{\"model_type\":\"llava\",\"image_token_id\":3,"
+            "\"vision_config\":{\"model_type\":\"pixtral\"}}",
+            FV_EUNSUPPORTED, "it must be 'full'");
+}
+
+Test(families, qwen3_vl_moe_has_experts) {
+    static const char json[] =
+        "{\"model_type\":\"qwen3_vl_moe\",\"text_config\":{\"num_hidden_layers\":6,"
+        "\"hidden_size\":64,\"head_dim\":128,\"decoder_sparse_step\":2,\"mlp_only_layers\":[3,9]%s}"
+        ","
+        "\"vision_config\":{\"out_hidden_size\":64}}";
+    char text[1024];
+    snprintf(text, sizeof text, json, "");
+    fv_model_config c = parse(text);
+    const fv_text_config *t = &c.text;
+    cr_assert_str_eq(t->family, "qwen3_vl_moe_text");
+    cr_assert(t->n_expert == 60 && t->n_active == 4 && t->d_expert == 1408 && t->qk_norm);
+    cr_assert(t->experts_transposed && c.layout.family == FV_LAYOUT_QWEN3_VL);
+    cr_assert(!t->sparse[0] && t->sparse[1] && !t->sparse[2] && !t->sparse[3] && t->sparse[5]);
+    cr_assert(fv_text_ffn_width(t, 0) == 5632 && fv_text_ffn_width(t, 1) == 4 * 1408);
+    cr_assert(has(&c, false, "text.layers.1.mlp.experts.gate_up_proj"));
+    cr_assert_not(has(&c, false, "text.layers.1.mlp.gate_proj.weight"));
+    cr_assert(has(&c, false, "text.layers.3.mlp.gate_proj.weight"));
+    cr_assert_not(has(&c, false, "text.layers.3.mlp.gate.weight"));
+    static const struct {
+        const char *keys, *why;
+    } wrong[] = {{",\"num_experts\":3", "'num_experts_per_tok' is 4, and 'num_experts' 3"},
+                 {",\"num_experts\":2000", "key 'num_experts' is 2000"},
+                 {",\"num_local_experts\":0", "key 'num_local_experts' is 0"}};
+    for (int i = 0; i < 3; i++) {
+        snprintf(text, sizeof text, json, wrong[i].keys);
+        refused(text, FV_EDATA, wrong[i].why);
+    }
+}
+
 Test(families, a_mistral3_that_the_engine_has_not_is_refused) {
     refused(MISTRAL3("\"image_token_id\":3"), FV_EDATA, "key 'text_config' is missing");
     refused(MISTRAL3("\"text_config\":{},\"vision_config\":{\"head_dim\":32}"), FV_EUNSUPPORTED,
@@ -179,7 +226,7 @@ Test(families, a_mistral3_that_the_engine_has_not_is_refused) {
     refused(MISTRAL3("\"text_config\":{},\"vision_config\":{\"model_type\":\"clip_vision_model\"}"),
             FV_EUNSUPPORTED, "supported: the tower of the family's own class alone");
     refused("{\"model_type\":\"llava\",\"image_token_id\":3,\"vision_config\":{\"model_type\":"
-            "\"pixtral\"}}",
+            "\"internvl_vision\"}}",
             FV_EUNSUPPORTED, "supported: the towers clip_vision_model and siglip_vision_model");
 }
 

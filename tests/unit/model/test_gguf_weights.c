@@ -171,7 +171,7 @@ static fv_checkpoint *loaded(const char *from) {
     fv_backend be;
     cr_assert_eq(fv_checkpoint_open(from, &ck), FV_OK, "%s", fv_last_error());
     cr_assert_eq(fv_backend_open(&be, "cpu", &(fv_backend_options){.n_threads = 2}), FV_OK);
-    cr_assert_eq(fv_checkpoint_load(ck, &be, NULL, NULL), FV_OK, "%s", fv_last_error());
+    cr_assert_eq(fv_checkpoint_load(ck, &be, NULL, NULL, NULL), FV_OK, "%s", fv_last_error());
     fv_backend_close(&be);
     return ck;
 }

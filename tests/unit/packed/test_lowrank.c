@@ -137,7 +137,7 @@ Test(lowrank, a_step_reads_and_computes_less_than_rows_or_rebuilding_do) {
     }
 }
 
-/* Where compression begins to pay: R < T D / (T + D) for operations, R < T HD / (T + HD) for
+/* Compression pays from these ranks on: R < T D / (T + D) for operations, R < T HD / (T + HD) for
  * bytes. */
 Test(lowrank, ranks_break_even_where_the_closed_form_says) {
     static const struct { int32_t n, flops, bytes; } rows[] = {{576, 104, 504}, {4096, 124, 2047}};

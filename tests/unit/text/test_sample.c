@@ -14,7 +14,7 @@ static fv_sampled pick(fv_sampling s, int32_t n_vocab, const int32_t *seen, int3
     fv_logprob scratch[FV_SAMPLE_SCRATCH(N)];
     fv_sampled out;
     cr_assert_eq(fv_sampling_check(&s), FV_OK, "%s", fv_last_error());
-    fv_sample(&s, NULL, logits, n_vocab, seen, n_seen, 0, step, scratch, &out);
+    (void)fv_sample(&s, NULL, logits, n_vocab, seen, n_seen, 0, step, scratch, &out);
     return out;
 }
 
@@ -189,7 +189,7 @@ Test(sample, a_cut_without_sorting_the_vocabulary_allows_the_same_ids) {
         bool last_seen = false;
         for (uint64_t step = 0; step < 200; step++) {
             fv_sampled t;
-            fv_sample(&s, NULL, l, VOCAB, NULL, 0, 0, step, scratch, &t);
+            (void)fv_sample(&s, NULL, l, VOCAB, NULL, 0, 0, step, scratch, &t);
             int32_t at = 0;
             while (at < n && ids[at] != t.id) at++;
             cr_assert_lt(at, n, "round %d: id %d is none of the %d", round, t.id, n);
@@ -214,7 +214,7 @@ Test(sample, logits_that_are_no_numbers_do_not_matter_to_memory) {
             s.min_p = cut & 4 ? 0.5f : 0;
             for (uint64_t step = 0; step < 20; step++) {
                 fv_sampled t;
-                fv_sample(&s, NULL, l, VOCAB, NULL, 0, 0, step, scratch, &t);
+                (void)fv_sample(&s, NULL, l, VOCAB, NULL, 0, 0, step, scratch, &t);
                 cr_assert(t.id >= 0 && t.id < VOCAB, "kind %d, cut %d: id %d", kind, cut, t.id);
             }
         }
@@ -293,7 +293,7 @@ Test(sample, all_settings_together_choose_as_the_formulas_say) {
         int32_t n_step = s.temperature > 0 ? STEPS : 1;
         for (int32_t step = 0; step < n_step; step++) {
             fv_sampled t;
-            fv_sample(&s, NULL, l, SMALL, seen, SEEN, n_prompt, (uint64_t)step, scratch, &t);
+            (void)fv_sample(&s, NULL, l, SMALL, seen, SEEN, n_prompt, (uint64_t)step, scratch, &t);
             got[t.id] += 1.0 / n_step;
         }
         for (int i = 0; i < SMALL; i++) {

@@ -37,7 +37,7 @@ static int32_t left(const fv_token_rules *r, const int32_t *answer, int32_t n, b
     float l[VOCAB] = {0};
     int32_t count = 0;
     fv_token_mask *m = open_mask(r);
-    if (fv_token_mask_acts(m, n)) fv_token_mask_apply(m, answer, n, l);
+    if (fv_token_mask_acts(m, n)) cr_assert_eq(fv_token_mask_apply(m, answer, n, l), FV_OK);
     for (int32_t i = 0; i < VOCAB; i++) {
         is[i] = l[i] == 0;
         cr_assert(is[i] || l[i] == -INFINITY);
@@ -170,9 +170,9 @@ Test(token_mask, every_way_of_sampling_obeys) {
             s.repetition_penalty = 1.5f;
             s.n_logprobs = 2;
             s.seed = step;
-            fv_sample(&s, m, l, VOCAB, allowed, 1, 1, step, scratch, &got);
+            (void)fv_sample(&s, m, l, VOCAB, allowed, 1, 1, step, scratch, &got);
             cr_assert(got.id == 3 || got.id == 5 || got.id == 250, "way %zu: %d", w, got.id);
-            fv_sample(&s, NULL, l, VOCAB, allowed, 1, 1, step, scratch, &free_choice);
+            (void)fv_sample(&s, NULL, l, VOCAB, allowed, 1, 1, step, scratch, &free_choice);
             cr_assert_eq(got.top[0].id, EOS);
             cr_assert(got.top[0].logprob == free_choice.top[0].logprob);
         }

@@ -11,10 +11,10 @@
 
 Test(fuzzed_handoff, what_the_fuzzer_starts_from_arrives) {
     static const char *const good[] = {
-        "exact",          "exact_by_layer", "ragged",     "ragged_by_layer",
-        "packed",         "packed_8_4",     "coded",      "merged",
-        "latent",         "latent_fewer",   "latent_own", "latent_exact",
-        "text_only_rows", "text_codes",     "grid",       "latent_coded"};
+        "exact",        "exact_by_layer", "ragged",         "ragged_by_layer", "packed",
+        "packed_8_4",   "coded",          "merged",         "latent",          "latent_fewer",
+        "latent_own",   "latent_exact",   "text_only_rows", "text_codes",      "grid",
+        "latent_coded", "state"};
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
         char path[512];
         fv_kv_pool *pool;
@@ -25,7 +25,7 @@ Test(fuzzed_handoff, what_the_fuzzer_starts_from_arrives) {
         snprintf(path, sizeof path, FOVEA_TEST_DATA "/fuzz/corpus/kv_packet/%s", good[i]);
         cr_assert_eq(fv_file_read(path, 1 << 16, &bytes, &n), FV_OK, "%s", fv_last_error());
         fv_hello hello = fuzzed_hello_of((uint8_t)bytes[0]);
-        fuzzed_open(&pool, &r);
+        fuzzed_open((uint8_t)bytes[0], &pool, &r);
         rig_put_right((uint8_t *)bytes + 1, n - 1, hello.compat.hash);
         cr_assert_eq(rig_deliver(r, &hello, (uint8_t *)bytes + 1, n - 1, 500, &got), FV_OK,
                      "%s: %s", good[i], fv_last_error());

@@ -112,6 +112,40 @@ Test(handoff, decoding_continues_with_the_same_bits) {
         }
 }
 
+/* Logits of a few steps of a model with recurrent layers, here or where its state has arrived. */
+static void decode_recurrent(const char *policy, bool elsewhere, float logits[STEPS][97]) {
+    handoff_rig rig;
+    tiny_prompt p, *one = &p;
+    tiny_shape shape = tiny_shape_mrope(true);
+    shape.recurrent = 2;
+    shape.section[0] = shape.section[1] = shape.section[2] = 2;
+    rig_start(&rig, &(rig_options){.shape = shape, .dtype = FV_BF16}, &p, policy);
+    if (elsewhere) {
+        fv_received got;
+        cr_assert_eq(rig_send(&rig, &p, MORE, 1, &got, NULL), FV_OK, "%s", fv_last_error());
+        cr_assert(same_store(p.kv, got.kv), "%s", policy);
+        fv_kv_close(p.kv);
+        p.kv = got.kv;
+        got.kv = NULL;
+        fv_received_free(&got);
+    }
+    for (int s = 0; s < STEPS; s++) {
+        int32_t id = 13 + s;
+        cr_assert_eq(tiny_step(&rig.net, &one, 1, &id, 1, s), FV_OK, "%s", fv_last_error());
+        memcpy(logits[s], p.logits, sizeof logits[s]);
+    }
+    rig_finish(&rig, &p);
+}
+
+Test(handoff, the_state_of_recurrent_layers_arrives_and_goes_on) {
+    static float here[STEPS][97], there[STEPS][97];
+    for (int i = 0; i < N_POLICY; i++) {
+        decode_recurrent(policies[i], false, here);
+        decode_recurrent(policies[i], true, there);
+        cr_assert(same_bits(here[0], there[0], STEPS * 97), "%s", policies[i]);
+    }
+}
+
 Test(handoff, heads_with_equally_many_but_other_tokens_arrive) {
     handoff_rig rig;
     tiny_prompt p;

@@ -9,48 +9,66 @@
 enum { VISUAL = RIG_VISUAL, MORE = 40 };
 
 /* The smallest stream with tokens in both segments. */
-static void small_stream(handoff_rig *rig, tiny_prompt *p, rig_stream *s) {
-    tiny_shape tiny = {.n_layer = 1, .n_head = 2, .n_kv = 2, .d_head = 8, .d_ffn = 16, .vocab = 97};
+static void small_stream(handoff_rig *rig, tiny_prompt *p, rig_stream *s, int32_t recurrent) {
+    tiny_shape tiny = {.n_layer = 1,
+                       .n_head = 2,
+                       .n_kv = 2,
+                       .d_head = 8,
+                       .d_ffn = 16,
+                       .vocab = 97,
+                       .recurrent = recurrent};
     rig_open(rig, &(rig_options){.shape = tiny, .dtype = FV_F16});
     tiny_prompt_make(&rig->net, p, 1, 2, 1, 1, "select=streaming,sink=1,recent=0.5,full_heads=0.5");
     cr_assert_eq(tiny_prefill(&rig->net, p, 1, 0), FV_OK, "%s", fv_last_error());
     rig_capture(rig, p, 1, s);
 }
 
-Test(handoff_streams, every_flipped_bit_of_a_hand_off_is_refused, .timeout = 300) {
+/* With recurrent layers, whose stream has a state too, only every `step`-th bit. */
+static void flip_bits(int32_t recurrent, size_t step) {
     handoff_rig rig;
     tiny_prompt p;
     rig_stream s;
     fv_received got;
-    small_stream(&rig, &p, &s);
+    small_stream(&rig, &p, &s, recurrent);
     cr_assert_eq(rig_deliver(rig.receiver, &s.hello, s.bytes, s.n, 100, &got), FV_OK);
     cr_assert(same_store(p.kv, got.kv));
     fv_received_free(&got);
-    for (size_t bit = 0; bit < s.n * 8; bit++) {
+    size_t n = 0;
+    for (size_t bit = 0; bit < s.n * 8; bit += step, n++) {
         s.bytes[bit / 8] ^= (uint8_t)(1u << bit % 8);
         cr_assert_neq(rig_deliver(rig.receiver, &s.hello, s.bytes, s.n, 100, &got), FV_OK,
                       "bit %zu of %zu bytes", bit, s.n);
         rig_assert_baseline(&rig, "a flipped bit");
         s.bytes[bit / 8] ^= (uint8_t)(1u << bit % 8);
     }
-    cr_assert_eq(rig_refused(&rig), s.n * 8);
+    cr_assert_eq(rig_refused(&rig), n);
     free(s.bytes);
     rig_finish(&rig, &p);
 }
 
-Test(handoff_streams, a_hand_off_that_ends_at_any_byte_is_refused) {
+Test(handoff_streams, every_flipped_bit_of_a_hand_off_is_refused, .timeout = 300) {
+    flip_bits(0, 1);
+    flip_bits(1, 5);
+}
+
+static void cut_short(int32_t recurrent, size_t step) {
     handoff_rig rig;
     tiny_prompt p;
     rig_stream s;
     fv_received got;
-    small_stream(&rig, &p, &s);
-    for (size_t n = 1; n < s.n; n++) {
+    small_stream(&rig, &p, &s, recurrent);
+    for (size_t n = 1; n < s.n; n += step) {
         cr_assert_eq(fv_refusal_of(rig_deliver(rig.receiver, &s.hello, s.bytes, n, 64, &got)),
                      FV_REFUSED_TRUNCATED, "%zu of %zu bytes", n, s.n);
         rig_assert_baseline(&rig, "a short stream");
     }
     free(s.bytes);
     rig_finish(&rig, &p);
+}
+
+Test(handoff_streams, a_hand_off_that_ends_at_any_byte_is_refused) {
+    cut_short(0, 1);
+    cut_short(1, 3);
 }
 
 /* The sections of a stream, to be rewritten with one change and correct checksums. */
@@ -134,12 +152,12 @@ static fv_status deliver_parts(handoff_rig *rig, const fv_hello *hello, const pa
     return st;
 }
 
-Test(handoff_streams, sections_left_out_repeated_or_swapped_are_refused) {
+static void misplace_sections(int32_t recurrent) {
     handoff_rig rig;
     tiny_prompt p;
     rig_stream s;
     static parts all;
-    small_stream(&rig, &p, &s);
+    small_stream(&rig, &p, &s, recurrent);
     take_apart(&s, &all);
     int list[65];
     for (int i = 0; i < all.n; i++) list[i] = i;
@@ -166,6 +184,57 @@ Test(handoff_streams, sections_left_out_repeated_or_swapped_are_refused) {
         cr_assert_neq(deliver_parts(&rig, &s.hello, &all, list, all.n, part_rows), FV_OK,
                       "section %d after its successor", k);
     }
+    free_parts(&all);
+    free(s.bytes);
+    rig_finish(&rig, &p);
+}
+
+Test(handoff_streams, sections_left_out_repeated_or_swapped_are_refused) {
+    misplace_sections(0);
+    misplace_sections(2);
+}
+
+/* A stream whose STAT is changed: its type of numbers, its length, its layer. */
+Test(handoff_streams, a_state_of_another_kind_size_or_layer_is_refused) {
+    handoff_rig rig;
+    tiny_prompt p;
+    rig_stream s;
+    static parts all;
+    small_stream(&rig, &p, &s, 1);
+    take_apart(&s, &all);
+    int list[64], at = 0;
+    for (int i = 0; i < all.n; i++) list[i] = i;
+    while (all.section[at].type != FV_SECTION_STATE) cr_assert_lt(++at, all.n);
+    fv_section good = all.section[at], bad[4] = {good, good, good, good};
+    cr_assert(at == 2 && good.length == fv_kv_pool_shape(rig.pool)->state_bytes);
+    bad[0].dtype = FV_WIRE_F16;
+    bad[1].length -= 4;
+    bad[2].length += 4;
+    bad[3].layer1 += 1;
+    for (int k = 0; k < 4; k++) {
+        all.section[at] = bad[k];
+        cr_assert_eq(fv_refusal_of(deliver_parts(&rig, &s.hello, &all, list, all.n, part_rows)),
+                     FV_REFUSED_MALFORMED, "change %d", k);
+        rig_assert_baseline(&rig, "a wrong state");
+    }
+    free_parts(&all);
+    free(s.bytes);
+    rig_finish(&rig, &p);
+}
+
+/* A model without recurrent layers gets no state. */
+Test(handoff_streams, a_state_where_none_is_due_is_refused) {
+    handoff_rig rig;
+    tiny_prompt p;
+    rig_stream s;
+    static parts all;
+    small_stream(&rig, &p, &s, 0);
+    take_apart(&s, &all);
+    int list[64];
+    for (int i = 0; i < all.n; i++) list[i] = i;
+    all.section[2].type = FV_SECTION_STATE;
+    cr_assert_eq(fv_refusal_of(deliver_parts(&rig, &s.hello, &all, list, all.n, part_rows)),
+                 FV_REFUSED_MALFORMED);
     free_parts(&all);
     free(s.bytes);
     rig_finish(&rig, &p);
@@ -218,7 +287,7 @@ Test(handoff_streams, sections_for_other_tokens_than_expected_are_refused) {
     tiny_prompt p;
     rig_stream s;
     static parts all;
-    small_stream(&rig, &p, &s);
+    small_stream(&rig, &p, &s, 0);
     take_apart(&s, &all);
     int list[64], tried = 0;
     for (int i = 0; i < all.n; i++) list[i] = i;
@@ -252,7 +321,7 @@ Test(handoff_streams, positions_must_ascend_inside_the_prompt_and_their_segment)
     tiny_prompt p;
     rig_stream s;
     static parts all;
-    small_stream(&rig, &p, &s);
+    small_stream(&rig, &p, &s, 0);
     take_apart(&s, &all);
     int list[64], tried = 0;
     for (int i = 0; i < all.n; i++) list[i] = i;
@@ -491,7 +560,7 @@ Test(handoff_streams, heads_of_different_lengths_cannot_share_positions) {
     tiny_prompt p;
     rig_stream s;
     static parts all;
-    small_stream(&rig, &p, &s);
+    small_stream(&rig, &p, &s, 0);
     take_apart(&s, &all);
     int list[64], tried = 0;
     for (int i = 0; i < all.n; i++) list[i] = i;
@@ -517,7 +586,7 @@ Test(handoff_streams, unknown_sections_are_skipped_or_refuse_by_name) {
     tiny_prompt p;
     rig_stream s;
     static parts all;
-    small_stream(&rig, &p, &s);
+    small_stream(&rig, &p, &s, 0);
     take_apart(&s, &all);
     int extra = all.n++, list[65];
     all.section[extra] = (fv_section){.type = FV_FOURCC('N', 'E', 'W', 'S'), .length = 1000};

@@ -29,7 +29,7 @@ static const fv_api_names chat = {FV_API_CHAT, "id", "nano", 7},
                           text = {FV_API_TEXT, "id", "nano", 7};
 
 Test(api_answer, chunks_and_whole_answers_have_their_shapes) {
-    fv_api_usage usage = {3, 4};
+    fv_api_usage usage = {.n_prompt = 3, .n_answer = 4, .n_cached = 2};
     fv_api_choice c = {.index = 1, .text = "a"},
                   last = {.index = 1,
                           .finish = FOVEA__INFERENCE__V1__FINISH_REASON__FINISH_REASON_LENGTH};
@@ -44,14 +44,14 @@ Test(api_answer, chunks_and_whole_answers_have_their_shapes) {
     is(fv_api_chunk(&text, NULL, true, &usage),
        "{\"choices\":[],\"created\":7,\"id\":\"id\",\"model\":\"nano\","
        "\"object\":\"text_completion\",\"usage\":{\"completion_tokens\":4,\"prompt_tokens\":3,"
-       "\"total_tokens\":7}}");
+       "\"prompt_tokens_details\":{\"cached_tokens\":2},\"total_tokens\":7}}");
     c.finish = FOVEA__INFERENCE__V1__FINISH_REASON__FINISH_REASON_STOP;
     is(whole(&chat, &c, 1, &usage),
        "{\"choices\":[{\"finish_reason\":\"stop\",\"index\":1,\"logprobs\":null,\"message\":"
        "{\"content\":\"a\",\"role\":\"assistant\"}}],\"created\":7,\"id\":\"id\",\"model\":"
        "\"nano\","
        "\"object\":\"chat.completion\",\"usage\":{\"completion_tokens\":4,\"prompt_tokens\":3,"
-       "\"total_tokens\":7}}");
+       "\"prompt_tokens_details\":{\"cached_tokens\":2},\"total_tokens\":7}}");
 }
 
 /* Makes the logprobs of tokens, as a chunk has them. */
@@ -193,7 +193,7 @@ Test(api_answer, logprobs_of_a_prompt_are_null_where_there_are_none) {
 }
 
 Test(api_answer, a_whole_answer_has_what_was_printed_before) {
-    static const fv_api_usage usage = {1, 4};
+    static const fv_api_usage usage = {.n_prompt = 1, .n_answer = 4};
     static const fv_api_kind kinds[] = {FV_API_CHAT, FV_API_TEXT};
     Fovea__Inference__V1__Token t[4], *list[4];
     Fovea__Inference__V1__Tokens all = FOVEA__INFERENCE__V1__TOKENS__INIT, part = all;

@@ -98,6 +98,35 @@ Test(api_request, every_number_arrives) {
     cr_assert(q.message.sampling->top_k == 0 && q.message.n_stop == 1 && q.message.max_tokens == 0);
 }
 
+static const Fovea__Inference__V1__Constraint *form(const char *fields) {
+    char body[1024];
+    snprintf(body, sizeof body, "{" HELLO ",%s}", fields);
+    good(FV_API_CHAT, body);
+    cr_assert(q.message.rules && q.message.rules->constraint, "%s", fields);
+    return q.message.rules->constraint;
+}
+
+Test(api_request, the_form_of_an_answer) {
+    cr_assert(form("\"response_format\":{\"type\":\"json_object\"}")->json_object);
+    cr_assert_str_eq(
+        form("\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"name\":\"x\","
+             "\"strict\":true,\"schema\":{\"b\":[1,0.5],\"a\":\"\\u00e9\\n\"}}}")
+            ->json_schema,
+        "{\"b\":[1,0.5],\"a\":\"\xC3\xA9\\n\"}", "in the order of the request");
+    cr_assert_str_eq(form("\"guided_json\":\"{}\"")->json_schema, "{}");
+    cr_assert_str_eq(form("\"guided_regex\":\"a+\"")->regex, "a+");
+    cr_assert_str_eq(form("\"guided_grammar\":\"start: x\"")->grammar, "start: x");
+    const Fovea__Inference__V1__Constraint *c =
+        form("\"guided_choice\":[\"a\",\"b c\"],\"min_tokens\":2");
+    cr_assert(c->choice->n_text == 2 && q.message.rules->min_tokens == 2);
+    cr_assert_str_eq(c->choice->text[1], "b c");
+    cr_assert_str_eq(form("\"structured_outputs\":{\"regex\":\"b\",\"json\":null}")->regex, "b");
+    cr_assert(
+        form("\"structured_outputs\":{\"structural_tag\":{\"triggers\":[]}}")->structural_tag);
+    good(FV_API_CHAT, "{" HELLO ",\"structured_outputs\":{},\"response_format\":null}");
+    cr_assert(!q.message.rules);
+}
+
 Test(api_request, a_zero_is_a_value) {
     good(FV_API_CHAT, "{" HELLO "}");
     cr_assert(!q.message.sampling->nucleus_case && !q.message.sampling->repetition_case);
@@ -208,7 +237,7 @@ Test(api_request, what_has_no_effect_is_ignored_and_listed) {
     static const char body[] =
         "{" HELLO
         ",\"metadata\":{\"a\":[1,{}]},\"service_tier\":\"auto\",\"store\":true,\"x\":null,"
-        "\"tools\":[{\"type\":\"function\"}],\"tool_choice\":\"auto\",\"function_call\":\"none\","
+        "\"functions\":[{\"name\":\"f\"}],\"tool_choice\":\"auto\",\"function_call\":\"none\","
         "\"priority\":99999999999999999999999,\"request_id\":\"r\",\"stream\":true,"
         "\"best_of\":1.0,\"use_beam_search\":false,\"modalities\":[\"text\"],\"user\":\"me\","
         "\"response_format\":{\"type\":\"text\"},\"suffix\":\"\",\"logits_processors\":[],"
@@ -217,7 +246,7 @@ Test(api_request, what_has_no_effect_is_ignored_and_listed) {
     static const char *const ignored[] = {"metadata",
                                           "service_tier",
                                           "store",
-                                          "tools",
+                                          "functions",
                                           "priority",
                                           "request_id",
                                           "stream_options.include_obfuscation"};
@@ -309,10 +338,15 @@ Test(api_request, each_mistake_names_its_field) {
         {"{" HELLO ",\"tool_choice\":\"required\"}", "tool_choice", "\"auto\""},
         {"{" HELLO ",\"tool_choice\":{\"type\":\"function\"}}", "tool_choice", "\"auto\""},
         {"{" HELLO ",\"function_call\":{\"name\":\"f\"}}", "function_call", "tool calls"},
-        {"{" HELLO ",\"response_format\":{\"type\":\"json_object\"}}", "response_format", "plain"},
-        {"{" HELLO ",\"response_format\":\"text\"}", "response_format", "{\"type\": \"text\"}"},
-        {"{" HELLO ",\"guided_choice\":[\"a\"]}", "guided_choice", "structured output"},
-        {"{" HELLO ",\"structured_outputs\":{}}", "structured_outputs", "structured output"},
+        {"{" HELLO ",\"response_format\":{\"type\":\"xml\"}}", "response_format", "json_schema"},
+        {"{" HELLO ",\"response_format\":{\"type\":\"json_schema\"}}", "response_format", "schema"},
+        {"{" HELLO ",\"response_format\":\"text\"}", "response_format", "an object"},
+        {"{" HELLO ",\"guided_choice\":[]}", "guided_choice", "1 to 4096"},
+        {"{" HELLO ",\"guided_choice\":[\"\"]}", "guided_choice", "not empty"},
+        {"{" HELLO ",\"guided_json\":1}", "guided_json", "an object"},
+        {"{" HELLO ",\"guided_regex\":\"a\",\"guided_grammar\":\"b\"}", "guided_grammar", "twice"},
+        {"{" HELLO ",\"structured_outputs\":{\"jsn\":{}}}", "structured_outputs", "jsn"},
+        {"{" HELLO ",\"ebnf\":\"a\"}", "ebnf", "structured_outputs"},
         {"{" HELLO ",\"modalities\":[\"text\",\"audio\"]}", "modalities[1]", "text"},
         {"{" HELLO ",\"web_search_options\":{}}", "web_search_options", "web"},
         {"{" HELLO ",\"use_beam_search\":true}", "use_beam_search", "beam search"},

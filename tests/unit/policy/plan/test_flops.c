@@ -38,3 +38,13 @@ Test(flops, lazy_layers_project_no_queries_and_keys_of_what_they_reuse) {
     cr_assert_eq(try_plan("lazy=vla,map=given,blocks=0-1", shape, &plan), FV_OK);
     cr_assert_eq(fv_plan_flops(&plan, &net, FV_FLOPS_EXECUTED), exact - 2 * 5 * Q_AND_K);
 }
+
+Test(flops, gates_and_recurrent_layers_count_per_token_that_runs) {
+    fv_plan plan;
+    fv_flops_net other = net;
+    other.gated = true; /* 6 x 8 more */
+    other.recurrent = 1000;
+    cr_assert_eq(try_plan("prune=random,layer=1,keep=0.4", shape, &plan), FV_OK);
+    cr_assert_eq(fv_plan_flops(&plan, &other, FV_FLOPS_EXECUTED),
+                 2 * (layer(8, 36) + layer(5, 15) + 13 * (48 + 1000) + 6 * 20));
+}

@@ -380,7 +380,7 @@ Test(latent, own_directions_take_what_the_others_leave) {
     tiny_net_close(&net);
 }
 
-/* Where the error is acceptable there are no own directions, and their bytes are not taken. */
+/* A request whose error is acceptable gets no directions of its own, and takes no bytes for them. */
 Test(latent, a_request_with_little_error_has_no_own_directions) {
     tiny_net net;
     tiny_prompt none, p;

@@ -1,0 +1,100 @@
+/* The part of a prompt that was kept from an earlier hand-off, and the prompt that this one leaves. Only raw KV that
+ * no method of the policy changes is shared. For the pool's thread. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "decode-worker/receive/internal.h"
+
+/* Whether the policy leaves the rows of a prompt as they are. */
+static bool is_raw(const fv_import *l) {
+    const fv_decode_plan *p = &l->got.plan;
+    return p->dup_max == 0 && p->text_keys.rank == 0 && p->text.bits == 0 && !p->evict &&
+           p->accum.kind == FV_ACCUM_NONE && l->hello.n_reused_text == 0;
+}
+
+static const char *owner_of(const fv_import *l) { return l->hello.owner ? l->hello.owner : ""; }
+
+static uint32_t tokens_of(const fv_import *l) { return l->hello.n_text + l->hello.n_visual; }
+
+/* Bytes of raw KV of n tokens. */
+static uint64_t raw_bytes(const fv_import *l, uint64_t n) {
+    return 2 * n * (uint64_t)l->shape->n_layer * (uint64_t)l->shape->n_kv * l->row_bytes;
+}
+
+fv_status fv_import_find_kept(fv_import *l) {
+    fv_prefixes *prefixes = l->opt->prefixes;
+    uint32_t n = l->hello.n_link;
+    if (!prefixes || n == 0 || !is_raw(l) ||
+        l->hello.bytes_visual < raw_bytes(l, l->hello.n_visual))
+        return FV_OK;
+    l->link = malloc(n * sizeof *l->link);
+    if (!l->link) return FV_FAIL(FV_ENOMEM, "out of memory for %u links of a prompt", n);
+    memcpy(l->link, l->hello.link, n * sizeof *l->link);
+    l->n_kept = fv_prefixes_find(prefixes, owner_of(l), l->link, n, tokens_of(l), &l->share);
+    if (l->n_kept == 0) return FV_OK;
+    fv_kv_share_use(l->share);
+    const fv_wire_link *last = &l->link[l->n_kept - 1];
+    l->kept = (fv_kv_prefix){.n_text = (int32_t)last->n_text,
+                             .n_visual = (int32_t)last->n_visual,
+                             .visual_rows = (int32_t)l->hello.n_visual};
+    return FV_OK;
+}
+
+void fv_import_forgo_kept(fv_import *l) {
+    fv_kv_share_unuse(l->share);
+    l->share = NULL;
+    l->n_kept = 0;
+    l->kept = (fv_kv_prefix){.n_text = 0};
+}
+
+int32_t fv_import_left_out(const fv_import *l, fv_kv_segment seg) {
+    if (!l->adopted) return 0;
+    return seg == FV_SEG_TEXT ? l->kept.n_text : l->kept.n_visual;
+}
+
+/* Checks that the prompt begins with text and visual tokens where the kept rows have them. */
+static fv_status check_prompt(const fv_import *l) {
+    int32_t n[FV_N_SEG] = {0}, end = l->kept.n_text + l->kept.n_visual;
+    bool same = true;
+    for (int32_t i = 0; i < end && same; i++) {
+        fv_kv_segment seg = l->got.seg[i] == FV_SEG_TEXT ? FV_SEG_TEXT : FV_SEG_VISUAL;
+        same = n[seg] < fv_kv_share_rows(l->share, seg) &&
+               fv_kv_share_positions(l->share, seg)[n[seg]++] == i;
+    }
+    if (same && n[FV_SEG_TEXT] == l->kept.n_text) return FV_OK;
+    return FV_REFUSE(MALFORMED, "the prompt's first %d tokens are not where those kept are", end);
+}
+
+fv_status fv_import_take_kept(fv_import *l) {
+    fv_wire_kept said;
+    fv_wire_kept_get(l->payload, &said);
+    if (said.n_link != l->n_kept || said.n_text != (uint32_t)l->kept.n_text ||
+        said.n_visual != (uint32_t)l->kept.n_visual)
+        return FV_REFUSE(MALFORMED,
+                         "the stream leaves out %u text and %u visual tokens, but the grant was "
+                         "given for one without %d and %d",
+                         said.n_text, said.n_visual, l->kept.n_text, l->kept.n_visual);
+    FV_TRY(check_prompt(l));
+    l->adopted = true;
+    FV_TRY(fv_kv_adopt(l->got.kv, l->share, &l->kept));
+    fv_kv_share_unuse(l->share); /* the store uses it now */
+    l->share = NULL;
+    return FV_OK;
+}
+
+void fv_import_keep(fv_import *l) {
+    if (l->link)
+        fv_prefixes_keep(l->opt->prefixes, owner_of(l), l->link, l->hello.n_link, l->n_kept,
+                         tokens_of(l), l->got.kv);
+}
+
+void fv_import_count_kept(const fv_import *l, fv_receiver_counters *count) {
+    uint64_t n = (uint64_t)l->kept.n_text + (uint64_t)l->kept.n_visual;
+    count->tokens_kept += n;
+    count->bytes_kept += raw_bytes(l, n);
+}
+
+void fv_import_close_kept(fv_import *l) {
+    if (l->share) fv_kv_share_unuse(l->share);
+    free(l->link);
+}

@@ -1,0 +1,1 @@
+../../../kubernetes/components/download/fetch.sh

@@ -1,0 +1,1 @@
+../../../kubernetes/router/proxy.sh

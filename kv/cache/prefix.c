@@ -1,0 +1,227 @@
+/* Copies rows between stores and kept segments. A segment's rows are one buffer, layer by layer, head by head, keys
+ * before values, so a layer is read in one sweep. */
+#include "kv/cache/prefix.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+#include "kv/cache/segments.h"
+
+struct fv_prefix_cache {
+    fv_device *device;
+    int32_t n_layer, n_kv;
+    size_t row_bytes; /* of a key or a value of one head */
+    size_t bytes_max;
+    fv_segments segments;
+    uint64_t kept, given_up;
+};
+
+fv_status fv_prefix_cache_open(fv_device *dev, const fv_kv_shape *shape, size_t bytes_max,
+                               fv_prefix_cache **out) {
+    fv_prefix_cache *c = calloc(1, sizeof *c);
+    if (!c) return FV_FAIL(FV_ENOMEM, "out of memory for the cache of prefixes");
+    *c = (fv_prefix_cache){.device = dev,
+                           .n_layer = shape->n_layer,
+                           .n_kv = shape->n_kv,
+                           .row_bytes = (size_t)shape->d_head * fv_dtype_bytes(shape->dtype),
+                           .bytes_max = bytes_max};
+    *out = c;
+    return FV_OK;
+}
+
+void fv_prefix_cache_close(fv_prefix_cache *c) {
+    if (!c) return;
+    fv_segments_fini(&c->segments);
+    free(c);
+}
+
+/* ---- find ------------------------------------------------------------------------------- */
+
+/* Returns how many leading links are kept and end within rows_max rows. */
+static int32_t find(const fv_prefix_cache *c, const fv_chain_link *link, int32_t n_link,
+                    int32_t rows_max) {
+    int32_t n = 0;
+    while (n < n_link && link[n].end <= rows_max && fv_segments_find(&c->segments, &link[n].key))
+        n++;
+    return n;
+}
+
+int32_t fv_prefix_rows(const fv_prefix_cache *c, const fv_chain_link *link, int32_t n_link,
+                       int32_t rows_max) {
+    int32_t n = find(c, link, n_link, rows_max);
+    return n ? link[n - 1].end : 0;
+}
+
+fv_status fv_prefix_take(fv_prefix_cache *c, const fv_chain_link *link, int32_t n_link,
+                         int32_t rows_max, fv_prefix *out) {
+    int32_t n = find(c, link, n_link, rows_max);
+    *out = (fv_prefix){0};
+    if (n == 0) return FV_OK;
+    fv_prefix_segment **segment = malloc((size_t)n * sizeof(fv_prefix_segment *));
+    if (!segment) return FV_FAIL(FV_ENOMEM, "out of memory for a kept prefix");
+    *out = (fv_prefix){.n_link = n,
+                       .rows = link[n - 1].end,
+                       .n_text = link[n - 1].n_text,
+                       .n_visual = link[n - 1].n_visual,
+                       .segment = segment};
+    for (int32_t i = n - 1; i >= 0; i--) {
+        segment[i] = fv_segments_find(&c->segments, &link[i].key);
+        segment[i]->n_user++;
+        out->seconds += segment[i]->seconds;
+        fv_segments_touch(segment[i]);
+    }
+    return FV_OK;
+}
+
+void fv_prefix_give(fv_prefix_cache *c, fv_prefix *p) {
+    (void)c;
+    for (int32_t i = 0; i < p->n_link; i++) p->segment[i]->n_user--;
+    free(p->segment);
+    *p = (fv_prefix){0};
+}
+
+/* ---- copies ------------------------------------------------------------------------------ */
+
+typedef struct place {
+    fv_kv_segment seg;
+    int32_t row; /* first row in the store */
+    int32_t n;
+} place;
+
+/* Copies a segment's rows of one layer between its buffer and the store. */
+static fv_status copy_layer(const fv_prefix_cache *c, const fv_kv *kv, int32_t layer, place p,
+                            char *rows, bool to_store) {
+    size_t part = (size_t)p.n * c->row_bytes;
+    char *at = rows + (size_t)layer * (size_t)c->n_kv * 2 * part;
+    for (int32_t i = 0; i < 2 * c->n_kv; i++)
+        for (int32_t r = p.row, n; r < p.row + p.n; r += n, at += (size_t)n * c->row_bytes) {
+            void *there;
+            n = fv_kv_contiguous(kv, layer, i / 2, p.seg, i % 2 > 0, r, p.row + p.n, &there);
+            FV_TRY(c->device->ops->copy_async(c->device, to_store ? there : at,
+                                              to_store ? at : there, (size_t)n * c->row_bytes));
+        }
+    return FV_OK;
+}
+
+/* Appends a segment's rows, which begin at prompt row `first`, to a layer. */
+static fv_status read_segment(const fv_prefix_cache *c, const fv_prefix_segment *x, int32_t first,
+                              fv_kv *kv, int32_t layer) {
+    int32_t pos[FV_KV_BLOCK];
+    place p = {.seg = x->visual ? FV_SEG_VISUAL : FV_SEG_TEXT, .n = x->n};
+    p.row = fv_kv_len(kv, layer, 0, p.seg);
+    for (int32_t i = 0, n; i < x->n; i += n) {
+        n = x->n - i < FV_KV_BLOCK ? x->n - i : FV_KV_BLOCK;
+        for (int32_t j = 0; j < n; j++) pos[j] = first + i + j;
+        FV_TRY(fv_kv_append(kv, layer, p.seg, pos, n));
+    }
+    return copy_layer(c, kv, layer, p, x->rows.data, true);
+}
+
+fv_status fv_prefix_read(const fv_prefix_cache *c, const fv_prefix *p, fv_kv *kv, int32_t l0,
+                         int32_t l1) {
+    for (int32_t l = l0; l < l1 && p->n_link; l++) {
+        int32_t first = 0;
+        assert(fv_kv_len(kv, l, 0, FV_SEG_TEXT) == 0 && fv_kv_len(kv, l, 0, FV_SEG_VISUAL) == 0);
+        FV_TRY(fv_kv_reserve(kv, l, p->n_text));
+        for (int32_t i = 0; i < p->n_link; first += p->segment[i++]->n)
+            FV_TRY(read_segment(c, p->segment[i], first, kv, l));
+    }
+    return FV_OK;
+}
+
+/* ---- keep -------------------------------------------------------------------------------- */
+
+static void give_up(fv_prefix_cache *c, fv_prefix_segment *x) {
+    fv_segments_drop(&c->segments, x);
+    c->given_up++;
+}
+
+/* Gives up segments until there is room for `bytes` more; false: they do not fit. */
+static bool make_room(fv_prefix_cache *c, size_t bytes) {
+    if (bytes > c->bytes_max) return false;
+    while (c->segments.bytes > c->bytes_max - bytes) {
+        fv_prefix_segment *x = fv_segments_victim(&c->segments);
+        if (!x) return false;
+        give_up(c, x);
+    }
+    return true;
+}
+
+static fv_prefix_segment *copy_out(fv_prefix_cache *c, const fv_kv *kv, place p) {
+    size_t bytes = (size_t)c->n_layer * (size_t)c->n_kv * 2 * (size_t)p.n * c->row_bytes;
+    size_t all = bytes + sizeof(fv_prefix_segment) + 2 * sizeof(void *);
+    if (!make_room(c, all)) return NULL;
+    fv_prefix_segment *x = calloc(1, sizeof *x);
+    if (!x) return NULL;
+    fv_status st = fv_buf_alloc(c->device, bytes, FV_BUF_DEVICE, &x->rows);
+    for (int32_t l = 0; l < c->n_layer && st == FV_OK; l++)
+        st = copy_layer(c, kv, l, p, x->rows.data, false);
+    if (st != FV_OK) {
+        fv_buf_free(&x->rows);
+        free(x);
+        return NULL;
+    }
+    x->n = p.n;
+    x->visual = p.seg == FV_SEG_VISUAL;
+    x->bytes = all;
+    return x;
+}
+
+/* Where the rows of link i are in a store. */
+static place place_of(const fv_chain_link *link, int32_t i) {
+    fv_chain_link before = i ? link[i - 1] : (fv_chain_link){.end = 0};
+    bool visual = link[i].n_visual > before.n_visual;
+    return (place){.seg = visual ? FV_SEG_VISUAL : FV_SEG_TEXT,
+                   .row = visual ? before.n_visual : before.n_text,
+                   .n = link[i].end - before.end};
+}
+
+/* Finds or makes the segment of link i. */
+static fv_prefix_segment *keep_link(fv_prefix_cache *c, const char *tenant,
+                                    const fv_chain_link *link, int32_t i,
+                                    const fv_prefix_cost *cost, const fv_kv *kv) {
+    fv_prefix_segment *x = fv_segments_find(&c->segments, &link[i].key);
+    if (x) return x;
+    x = copy_out(c, kv, place_of(link, i));
+    if (!x) return NULL;
+    x->key = link[i].key;
+    x->seconds = x->n * (x->visual ? cost->visual : cost->text);
+    if (fv_segments_add(&c->segments, tenant, x) == FV_OK) {
+        c->kept++;
+        return x;
+    }
+    fv_buf_free(&x->rows);
+    free(x);
+    return NULL;
+}
+
+void fv_prefix_keep(fv_prefix_cache *c, const char *tenant, const fv_chain_link *link,
+                    int32_t n_link, const fv_prefix_cost *cost, const fv_kv *kv) {
+    fv_prefix_segment *x, **used = calloc((size_t)n_link + 1, sizeof(fv_prefix_segment *));
+    int32_t n = 0;
+    if (!used) return;
+    while (n < n_link && (x = keep_link(c, tenant, link, n, cost, kv))) {
+        x->n_user++; /* the segments after it must not push it out */
+        used[n++] = x;
+    }
+    while (n > 0) {
+        fv_segments_touch(used[--n]);
+        used[n]->n_user--;
+    }
+    free(used);
+}
+
+/* ---- counters ----------------------------------------------------------------------------- */
+
+fv_prefix_counters fv_prefix_cache_count(const fv_prefix_cache *c) {
+    return (fv_prefix_counters){.bytes = c->segments.bytes,
+                                .n_segment = c->segments.n,
+                                .n_tenant = c->segments.n_tenant,
+                                .kept = c->kept,
+                                .given_up = c->given_up};
+}
+
+size_t fv_prefix_cache_owned(const fv_prefix_cache *c, const char *tenant) {
+    const fv_prefix_tenant *t = fv_segments_tenant(&c->segments, tenant);
+    return t ? t->bytes : 0;
+}

@@ -1,0 +1,72 @@
+#ifndef FOVEA_KV_CACHE_PREFIX_H
+#define FOVEA_KV_CACHE_PREFIX_H
+
+/* PREFIX CACHE: keeps the raw KV of prompts, segment by segment (kv/cache/chain.h), so that a prompt that begins like
+ * an earlier one need not be computed from its first row.
+ *
+ *   take   the longest prefix of a chain that is kept; it stays until it is given back
+ *   read   copies its rows into a request's store, layer by layer
+ *   keep   copies the segments that are not kept yet out of a store that has been filled
+ *
+ * Rows are copied byte for byte, at the places that they have in a store that was computed: what is computed after
+ * them has the same bits either way. A segment is kept once, however many prompts begin with it, and only after the
+ * one before it.
+ *
+ * MEMORY is on the store's device, apart from the pool, and never exceeds bytes_max, bookkeeping included. When it is
+ * full, the tenant that holds most gives up its least recently used segments, so each of T tenants keeps up to a T-th
+ * whatever the others send. Segments that a request has taken stay. For the thread that computes. */
+#include "kv/cache/chain.h"
+#include "kv/kv.h"
+
+typedef struct fv_prefix_cache fv_prefix_cache; /* opaque */
+
+/* Opens a cache for stores of this shape on `dev`, of at most bytes_max; 0: it keeps nothing. */
+fv_status fv_prefix_cache_open(fv_device *dev, const fv_kv_shape *shape, size_t bytes_max,
+                               fv_prefix_cache **out);
+void fv_prefix_cache_close(fv_prefix_cache *c); /* nothing may be taken any more; NULL is fine */
+
+/* A prefix that was taken. */
+typedef struct fv_prefix {
+    int32_t n_link;                     /* segments */
+    int32_t rows, n_text, n_visual;     /* as in fv_chain_link */
+    double seconds;                     /* that computing these rows took */
+    struct fv_prefix_segment **segment; /* [n_link] private */
+} fv_prefix;                            /* {0} holds nothing and may be read and given */
+
+/* Returns how many rows of the chain are kept, at most rows_max. Changes nothing. */
+int32_t fv_prefix_rows(const fv_prefix_cache *c, const fv_chain_link *link, int32_t n_link,
+                       int32_t rows_max);
+
+/* Takes the longest prefix that is kept of this chain and has at most rows_max rows; *out is {0} if there is none.
+ * Give it back. */
+fv_status fv_prefix_take(fv_prefix_cache *c, const fv_chain_link *link, int32_t n_link,
+                         int32_t rows_max, fv_prefix *out);
+void fv_prefix_give(fv_prefix_cache *c, fv_prefix *p); /* empties *p */
+
+/* Appends the rows of a prefix to layers [l0, l1) of a store, which have none, and extents for all of the prompt's
+ * visual rows. Errors as of fv_kv_reserve. */
+fv_status fv_prefix_read(const fv_prefix_cache *c, const fv_prefix *p, fv_kv *kv, int32_t l0,
+                         int32_t l1);
+
+/* Seconds that a row took to compute. */
+typedef struct fv_prefix_cost {
+    double text, visual;
+} fv_prefix_cost;
+
+/* Keeps the segments of a chain whose rows `kv` holds raw in all layers, as computed, for `tenant`. Keeps the first
+ * ones only if memory does not suffice for all. */
+void fv_prefix_keep(fv_prefix_cache *c, const char *tenant, const fv_chain_link *link,
+                    int32_t n_link, const fv_prefix_cost *cost, const fv_kv *kv);
+
+typedef struct fv_prefix_counters {
+    size_t bytes;            /* held now */
+    int64_t n_segment;       /* likewise */
+    int32_t n_tenant;        /* that hold segments */
+    uint64_t kept, given_up; /* segments, so far */
+} fv_prefix_counters;
+fv_prefix_counters fv_prefix_cache_count(const fv_prefix_cache *c);
+
+/* Bytes that this tenant holds. */
+size_t fv_prefix_cache_owned(const fv_prefix_cache *c, const char *tenant);
+
+#endif

@@ -1,0 +1,40 @@
+#ifndef FOVEA_MODEL_NET_EXPERTS_H
+#define FOVEA_MODEL_NET_EXPERTS_H
+
+/* A MIXTURE OF EXPERTS (arXiv 1701.06538, Qwen3's form): E gated FFNs of width m, of which a token
+ * goes through the k whose router logits are the highest.
+ *
+ *     r = h Wr^T                                        logits [E], a canonical product
+ *     S = the k experts with the highest r; on a tie the lower index; NaN is lower than any number
+ *     p_e = exp(r_e - max r),  g_e = p_e / sum of p over S     sums in the order of the indices
+ *     f_e = (act(h Wgate_e^T) * (h Wup_e^T)) Wdown_e^T         canonical products
+ *     y = (((g_a f_a) + g_b f_b) + ...)                        a < b < ... in S
+ *
+ * Every product and sum above is rounded once. Which tokens are computed together, and how an
+ * expert's matrices are cut among threads, changes no bit: the same token gives the same bits alone,
+ * in a batch and in a chunk, on every instruction set.
+ *
+ * Tokens are grouped by expert, so a batch reads each active expert's weights once, and no others: one
+ * token reads k of E. Routing and the last sum run on the host, so this needs a backend whose memory
+ * is the host's.
+ *
+ * A mixture belongs to no family: a layer has one where it has a router (model/net/weights.h). */
+#include "model/net/config.h"
+#include "model/net/weights.h"
+#include "model/net/workspace.h"
+
+/* Chooses experts for n tokens from logits [n, E]. expert and weight get [n, n_active]: indices in
+ * ascending order, and their weights, which sum to 1. */
+void fv_experts_route(const float *logits, int32_t n, int32_t n_expert, int32_t n_active,
+                      int32_t *expert, float *weight);
+
+/* FV_EUNSUPPORTED if the backend's memory is not the host's. */
+fv_status fv_experts_check(const fv_backend *be);
+
+/* Computes y [n, d] F32 from h [n, d] F32, which is the normed input, for a layer with a router. Memory
+ * is cut from `ws`, whose earlier cuts it releases; it grows with the number of tokens up to a bound.
+ * y may be h. */
+fv_status fv_experts_run(fv_workspace *ws, const fv_text_config *cfg, const fv_text_layer *layer,
+                         fv_tensor h, fv_tensor y);
+
+#endif

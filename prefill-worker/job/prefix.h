@@ -1,0 +1,52 @@
+#ifndef FOVEA_PREFILL_WORKER_JOB_PREFIX_H
+#define FOVEA_PREFILL_WORKER_JOB_PREFIX_H
+
+/* A JOB AND THE CACHE OF PREFIXES (kv/cache/prefix.h), in the order of the calls, between fv_prefill_job_begin and the
+ * run:
+ *
+ *   shares   whether the job may use the cache at all
+ *   digest   hashes the contents of its images, on any thread
+ *   chain    names the prompt's segments
+ *   take     finds the longest prefix that is kept: its rows are not computed, and images within it are not read
+ *   (unread, read, encode, run: job.h)
+ *   keep     keeps what was computed, before anything changes the store
+ *
+ * A job shares raw rows, which only prompts have that nothing drops, packs or looks at: policies of which the plan
+ * leaves the prompt as `exact` does. The rows of a hit have the bits of those of a miss, and so do its logits. */
+#include "prefill-worker/job/job.h"
+
+/* Whether the job may use the cache: it has one, and its plan and its observers leave rows alone. */
+bool fv_prefill_job_shares(const fv_prefill_job *j);
+
+/* Whether images must be hashed before the chain is made. */
+bool fv_prefill_job_undigested(const fv_prefill_job *j);
+
+/* Takes memory for the digests; returns the bytes to be hashed. */
+fv_status fv_prefill_job_digest_begin(fv_prefill_job *j, uint64_t *bytes);
+
+/* Hashes images and videos. On any thread, while no other uses the job. */
+fv_status fv_prefill_job_digest(fv_prefill_job *j);
+
+/* Makes the chain; again is fine. */
+fv_status fv_prefill_job_chain(fv_prefill_job *j);
+
+/* Rows of the prompt that the cache has now. */
+int32_t fv_prefill_job_prefix_rows(const fv_prefill_job *j);
+
+/* Whether `j` would lack much less if what `other` computes were kept: an image less, or half of its rows. For less a
+ * common batch is faster than one after the other. Both have chains. */
+bool fv_prefill_job_gains(const fv_prefill_job *j, const fv_prefill_job *other);
+
+/* Takes the longest prefix that is kept, possibly none. */
+fv_status fv_prefill_job_take_prefix(fv_prefill_job *j);
+
+/* Gives it back; again is fine. prefix.rows and the like stay, for reports. */
+void fv_prefill_job_give_prefix(fv_prefill_job *j);
+
+/* Keeps the prompt's rows, which the store holds in all layers. seconds_row: that a row took in this run. */
+void fv_prefill_job_keep_prefix(fv_prefill_job *j, double seconds_row);
+
+/* fv_prefill_request.fill; user: the job. */
+fv_status fv_prefill_job_fill(void *user, fv_kv *kv, int32_t l0, int32_t l1);
+
+#endif

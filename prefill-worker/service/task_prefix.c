@@ -1,0 +1,60 @@
+/* Tasks and the cache of prefixes. The prompt is named before memory is asked for, because the decode worker may have
+ * kept some of it, too; a task looks into the cache when it has its memory, before its images are read:
+ *
+ *   images are hashed on a reading line -> the chain is made -> memory is granted
+ *       -> does another task compute much of what is lacking?
+ *       yes: WAITING until that task has kept it, then once more
+ *       no:  the prefix is taken; other tasks may wait for this one from now on
+ *
+ * So of many requests with one image that arrive together, one computes it. A task waits only for one whose memory is
+ * granted, so no wait depends on a peer's answer; and it waits again only if the last wait has helped, so prompts that
+ * are too long to be kept run together as they would without a cache. On the computing thread. */
+#include "prefill-worker/service/internal.h"
+
+/* Whether others may wait for what the task computes. */
+static bool leads(const fv_task *t) {
+    bool computes =
+        t->state == FV_TASK_READING || t->state == FV_TASK_READY || t->state == FV_TASK_RUNNING;
+    return t->prefix.taken && t->prefill.link && computes;
+}
+
+bool fv_task_awaits(const fv_task *t) {
+    const fv_prefill_job *j = &t->prefill;
+    bool again = t->prefix.waited && t->state != FV_TASK_WAITING;
+    if (again && fv_prefill_job_prefix_rows(j) <= t->prefix.rows) return false;
+    for (const fv_task *o = t->worker->line.first; o; o = o->next)
+        if (o != t && leads(o) && fv_prefill_job_gains(j, &o->prefill)) return true;
+    return false;
+}
+
+static void await(fv_task *t) {
+    t->state = FV_TASK_WAITING;
+    t->prefix.waited = true;
+    t->prefix.rows = fv_prefill_job_prefix_rows(&t->prefill);
+    fv_task_works(t, fv_task_layers_run); /* another task's progress is this one's */
+}
+
+fv_status fv_task_name_prompt(fv_task *t) {
+    fv_prefill_job *j = &t->prefill;
+    uint64_t bytes;
+    if (!fv_prefill_job_shares(j)) return FV_OK;
+    if (!fv_prefill_job_undigested(j)) return fv_prefill_job_chain(j);
+    FV_TRY(fv_prefill_job_digest_begin(j, &bytes));
+    fv_task_hash_images(t, bytes);
+    return FV_OK;
+}
+
+fv_status fv_task_take_prefix(fv_task *t) {
+    fv_prefill_job *j = &t->prefill;
+    if (t->prefix.taken || !j->link) return FV_OK;
+    if (fv_task_awaits(t)) {
+        await(t);
+        return FV_OK;
+    }
+    t->prefix.taken = true;
+    return fv_prefill_job_take_prefix(j);
+}
+
+void fv_task_keep_prefix(fv_task *t) {
+    if (t->prefix.taken) fv_prefill_job_keep_prefix(&t->prefill, t->prefix.seconds_row);
+}

@@ -1,0 +1,16 @@
+/* Reads the options that name a checkpoint and the Hugging Face cache. */
+#include "serving/worker/checkpoint.h"
+
+fv_status fv_checkpoint_find(const fv_options *o, char path[FV_HUB_PATH_MAX]) {
+    const char *model = fv_options_string(o, "checkpoint");
+    const fv_hub_places places = {.hub_cache = fv_options_string(o, "hf-hub-cache"),
+                                  .hf_home = fv_options_string(o, "hf-home"),
+                                  .cache_home = fv_options_string(o, "xdg-cache-home"),
+                                  .home = fv_options_string(o, "home")};
+    if (!model)
+        return FV_FAIL(
+            FV_EINVAL,
+            "--checkpoint MODEL is needed: a Hugging Face checkpoint directory, or ORG/NAME "
+            "after `hf download ORG/NAME` (`fovea synth` makes one to try with)");
+    return fv_hub_find(&places, model, path);
+}

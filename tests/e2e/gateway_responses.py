@@ -1,0 +1,108 @@
+"""Tools, reasoning and the Responses API against a fleet that runs nano, whose chat template is plain, or with a
+template that has marks of tools and of reasoning and ends prompts inside the latter.
+
+usage: gateway_responses.py HOST:PORT plain PICTURE
+       gateway_responses.py HOST:PORT marked
+"""
+import base64
+import http.client
+import json
+import sys
+
+address, mode = sys.argv[1:3]
+TOOL = {"name": "look", "description": "Looks at a thing.", "parameters": {"type": "object", "properties": {"what": {"type": "string"}}}}
+
+
+def send(method, path, body=None):
+    connection = http.client.HTTPConnection(address, timeout=120)
+    connection.request(method, path, None if body is None else json.dumps(body))
+    reply = connection.getresponse()
+    text = reply.read().decode()
+    connection.close()
+    return reply.status, text
+
+
+def ask(method, path, body=None, status=200):
+    got, text = send(method, path, body)
+    assert got == status, (method, path, got, text)
+    return json.loads(text)
+
+
+def respond(text="What number is printed?", **more):
+    return ask("POST", "/v1/responses", dict(dict(input=text, temperature=0, max_output_tokens=12), **more))
+
+
+def words(response):
+    return "".join(c["text"] for i in response["output"] if i["type"] == "message" for c in i["content"])
+
+
+def events(**more):
+    status, text = send("POST", "/v1/responses", dict(dict(input="What is it?", temperature=0, max_output_tokens=12, stream=True), **more))
+    assert status == 200, text
+    all_of = [dict(l.split(": ", 1) for l in e.split("\n")) for e in text.split("\n\n") if e and not e.startswith(":")]
+    data = [json.loads(e["data"]) for e in all_of]
+    assert [e["event"] for e in all_of] == [d["type"] for d in data]
+    assert [d["sequence_number"] for d in data] == list(range(len(data)))
+    return data
+
+
+def a_response_is_what_a_chat_answers(picture):
+    parts = [{"type": "input_image", "image_url": picture}, {"type": "input_text", "text": "What number is printed?"}]
+    first = respond([{"role": "user", "content": parts}])
+    chat = ask("POST", "/v1/chat/completions", {"temperature": 0, "max_tokens": 12, "messages": [{"role": "user", "content": [
+        {"type": "image_url", "image_url": {"url": picture}}, {"type": "text", "text": "What number is printed?"}]}]})
+    assert words(first) == chat["choices"][0]["message"]["content"] != "", (first, chat)
+    assert first["usage"]["input_tokens"] == chat["usage"]["prompt_tokens"]
+    return first
+
+
+def one_continues_it(first, picture):
+    second = respond("And now?", previous_response_id=first["id"])
+    turn = lambda role, content: {"role": role, "content": content}
+    image = [{"type": "input_image", "image_url": picture}, {"type": "input_text", "text": "What number is printed?"}]
+    whole = respond([turn("user", image), turn("assistant", words(first)), turn("user", "And now?")])
+    assert words(second) == words(whole) and second["usage"]["input_tokens"] == whole["usage"]["input_tokens"], (second, whole)
+    assert ask("GET", "/v1/responses/" + second["id"]) == second
+    items = ask("GET", "/v1/responses/" + first["id"] + "/input_items")["data"]
+    assert items[0]["content"][0]["image_url"] == picture and items[0]["content"][1]["text"] == "What number is printed?"
+    assert ask("DELETE", "/v1/responses/" + first["id"])["deleted"]
+    ask("GET", "/v1/responses/" + first["id"], status=404)
+    ask("POST", "/v1/responses", {"input": "x", "previous_response_id": first["id"]}, 404)
+    assert words(respond("So?", previous_response_id=second["id"])) is not None
+
+
+def a_stream_has_the_same_text():
+    got = events()
+    text = "".join(e["delta"] for e in got if e["type"] == "response.output_text.delta")
+    assert text == words(got[-1]["response"]) == words(respond("What is it?")), got
+    assert got[0]["type"] == "response.created" and got[-1]["type"] in ("response.completed", "response.incomplete")
+
+
+def plain(path):
+    with open(path, "rb") as f:
+        picture = "data:image/png;base64," + base64.b64encode(f.read()).decode()
+    assert ask("GET", "/fovea/model").get("tool_parser", "") == ""
+    one_continues_it(a_response_is_what_a_chat_answers(picture), picture)
+    a_stream_has_the_same_text()
+
+
+def marked():
+    model = ask("GET", "/fovea/model")
+    assert (model["tool_parser"], model["reasoning_parser"]) == ("hermes", "think"), model
+    messages = [{"role": "user", "content": "hi"}]
+    count = lambda **more: ask("POST", "/tokenize", dict(messages=messages, **more))["count"]
+    tools = [{"type": "function", "function": TOOL}]
+    assert count(tools=tools) > count(tools=[]) == count(), "the template has the tools"
+    for more, thinks in ({}, True), ({"chat_template_kwargs": {"enable_thinking": False}}, False):
+        for extra in {}, {"tools": tools}:
+            a = ask("POST", "/v1/chat/completions", dict(messages=messages, max_tokens=6, ignore_eos=True, temperature=0, **more, **extra))
+            message, usage = a["choices"][0]["message"], a["usage"]
+            assert ("reasoning_content" in message) == thinks and (message["content"] == "") == thinks, message
+            assert usage["completion_tokens_details"]["reasoning_tokens"] == (6 if thinks else 0), usage
+    response = respond("hi", ignore_eos=True, tools=[dict(TOOL, type="function")])
+    assert [i["type"] for i in response["output"]] == ["reasoning"] and response["status"] == "incomplete", response
+    kinds = [e["type"] for e in events(ignore_eos=True)]
+    assert "response.reasoning_text.delta" in kinds and "response.output_text.delta" not in kinds, kinds
+
+
+plain(sys.argv[3]) if mode == "plain" else marked()

@@ -1,0 +1,112 @@
+/* Prompts that a decode worker keeps, over a connection: the second question about an image is sent without it. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/e2e/decode_rig.h"
+
+TestSuite(decode_prefixes, .init = write_checkpoint, .fini = remove_checkpoint, .timeout = 120);
+
+enum { BEFORE = 4 /* text tokens before the image */, PREFIX_BYTES = 1 << 20 };
+
+static fv_decode_options keeping(void) {
+    fv_decode_options opt = fv_decode_options_default();
+    opt.prefix_bytes = PREFIX_BYTES;
+    return opt;
+}
+
+/* A prompt that ends with a question of its own. */
+static void prefill_question(handoff *h, int32_t question, const char *policy) {
+    const int32_t more[] = {question, question + 1};
+    h->chained = true;
+    prefill(h, policy, TOKENS, 2, more);
+    h->first.step = 1; /* they are no answer */
+}
+
+static void answer_well(answer *a, handoff *h) {
+    static answer want;
+    memset(&want, 0, sizeof want);
+    memset(a, 0, sizeof *a);
+    ask(a, h, h->max_tokens);
+    UNTIL(a->over);
+    cr_assert_eq(a->status, FV_OK, "%s", a->why);
+    expect(h, h->max_tokens, &want);
+    assert_same(a, &want);
+}
+
+Test(decode_prefixes, another_question_about_an_image_is_answered_alike_and_sent_without_it) {
+    static handoff h[4];
+    static answer a;
+    fv_decode_options opt = keeping();
+    open_all(&opt);
+    for (int i = 0; i < 4; i++) {
+        prefill_question(&h[i], 7 + 3 * i, "");
+        send_all(&h[i]);
+        cr_assert_eq(h[i].sent.tokens_kept, i == 0 ? 0 : BEFORE + VISUAL);
+        if (i > 0) cr_assert_lt(h[i].sent.bytes, h[0].sent.bytes - h[i].sent.bytes_kept / 2);
+        if (i != 1) answer_well(&a, &h[i]); /* the second one waits while others come and go */
+    }
+    answer_well(&a, &h[1]);
+    UNTIL(worker_is_empty());
+    Fovea__Inference__V1__Load l = fv_decode_worker_load(rig.worker);
+    cr_assert_eq(l.n_prefixes_found, 3);
+    cr_assert_eq(l.n_prefixes_missed, 1);
+    cr_assert_eq(l.tokens_kept, 3 * (BEFORE + VISUAL));
+    cr_assert_eq(l.bytes_not_sent, 3 * h[1].sent.bytes_kept);
+    cr_assert_geq(l.n_prefixes, 1);
+    UNTIL(fv_decode_worker_load(rig.worker).bytes_prefixes_idle ==
+          fv_decode_worker_load(rig.worker).bytes_prefixes);
+    cr_assert_gt(l.bytes_prefixes, 0);
+    for (int i = 0; i < 4; i++) handoff_free(&h[i]);
+    close_all();
+}
+
+Test(decode_prefixes, tenants_and_lossy_policies_do_not_share) {
+    static const struct {
+        const char *tenant, *policy;
+    } asked[] = {
+        {"a", ""}, {"b", ""}, {"a", "evict=h2o"}, {"a", "pack=svd,rank_k=4,rank_v=4,gain=0"}};
+    static handoff h[4];
+    fv_decode_options opt = keeping();
+    open_all(&opt);
+    for (int i = 0; i < 4; i++) {
+        h[i].tenant = asked[i].tenant;
+        prefill_question(&h[i], 7, asked[i].policy);
+        send_all(&h[i]);
+        cr_assert_eq(h[i].sent.tokens_kept, 0, "%s %s", asked[i].tenant, asked[i].policy);
+        release(&h[i].ticket);
+    }
+    for (int i = 0; i < 4; i++) handoff_free(&h[i]);
+    close_all();
+}
+
+Test(decode_prefixes, links_that_make_no_sense_are_refused) {
+    static handoff h[2];
+    fv_decode_options opt = keeping();
+    open_all(&opt);
+    for (int i = 0; i < 2; i++) {
+        prefill_question(&h[i], 7, "");
+        if (i == 0) h[i].link[1].n_text = 0; /* it ends before the first one */
+        if (i == 1) h[i].link[h[i].n_link - 1].n_visual = 1000;
+        tell(&h[i], run_ship);
+        UNTIL(atomic_load(&h[i].state) == 2);
+        cr_assert_eq(h[i].status, FV_EINVAL, "%s", h[i].why);
+        cr_assert(strstr(h[i].why, "link "), "%s", h[i].why);
+        handoff_free(&h[i]);
+    }
+    close_all();
+}
+
+Test(decode_prefixes, a_leaving_worker_drops_them) {
+    static handoff h;
+    static answer a;
+    fv_decode_options opt = keeping();
+    open_all(&opt);
+    prefill_question(&h, 7, "");
+    send_all(&h);
+    answer_well(&a, &h);
+    fv_decode_worker_drain(rig.worker);
+    UNTIL(fv_decode_worker_idle(rig.worker));
+    UNTIL(fv_decode_worker_load(rig.worker).n_prefixes == 0);
+    handoff_free(&h);
+    close_all();
+}

@@ -1,0 +1,42 @@
+/* Programs of others, unmodified, as they come from PyPI, and our own package as it would go there: each asks about an
+ * image through the gateway, and the answer is the right one. clients/ has a script and its versions for each. */
+#include <criterion/criterion.h>
+#include <stdio.h>
+
+#include "tests/support/fleet.h"
+
+static fleet f;
+
+static void end(void) { fleet_close(&f); }
+
+static void asks(const char *name) {
+    char address[64];
+    fleet_open(&f, name);
+    command_run(&fleet_said, "ln -s " FOVEA_TEST_DATA "/../checkpoints/nano %s/ck", f.dir);
+    fleet_start(&f, "--http 127.0.0.1:0 --threads 1");
+    fleet_gateway(&f, address);
+    command_run(&fleet_said,
+                "python=" FOVEA_TEST_DATA "/../build/clients/%s-venv/bin/python; "
+                "[ -x $python ] || { echo 'skip: ./dev test --long could not install %s, or not "
+                "without FOVEA_TEST_LARGE=1'; exit 77; }; "
+                "cd %s && TMPDIR=$PWD $python -B " FOVEA_TEST_DATA
+                "/long/clients/with_%s.py %s " FOVEA_TEST_DATA
+                "/../checkpoints/nano/picture.png %s 2>&1",
+                name, name, f.dir, name, address, f.address);
+    FLEET_MAY_SKIP(end, "%.1000s", fleet_said.out);
+    cr_assert_eq(fleet_said.status, 0, "%s", fleet_said.out);
+    fleet_wait_idle(&f);
+    fleet_stop(&f);
+}
+
+TestSuite(clients, .fini = end, .timeout = 1200);
+
+Test(clients, fovea_client) { asks("fovea-client"); }
+
+Test(clients, gradio) { asks("gradio"); }
+
+Test(clients, guidellm) { asks("guidellm"); }
+
+Test(clients, langchain) { asks("langchain"); }
+
+Test(clients, litellm) { asks("litellm"); }

@@ -1,0 +1,143 @@
+/* Qwen3-Coder's calls, whose values have no types:
+ *
+ *     <function=NAME>
+ *     <parameter=A>
+ *     VALUE
+ *     </parameter>
+ *     </function>
+ *
+ * The types are those of the tool's schema. Any thread. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "text/calls/internal.h"
+
+static const char opens[] = "<function=", closes[] = "</function>";
+static const char parameter[] = "<parameter=", parameter_end[] = "</parameter>";
+
+enum { BEGINNING, INSIDE }; /* phases */
+enum { PARAMETERS_MAX = 256, TYPES_DEPTH = 8 };
+
+fv_scan_end fv_scan_xml(fv_scan *scan, const char *s, size_t n) {
+    const size_t n_open = sizeof opens - 1, n_close = sizeof closes - 1;
+    if (scan->phase == BEGINNING) {
+        while (scan->at < n && fv_calls_is_space(s[scan->at])) scan->at++;
+        const size_t left = n - scan->at, some = left < n_open ? left : n_open;
+        if (memcmp(s + scan->at, opens, some) != 0) return FV_SCAN_NONE;
+        if (some < n_open) return FV_SCAN_MORE;
+        scan->from = scan->at;
+        scan->at += n_open;
+        scan->phase = INSIDE;
+    }
+    const char *end = memmem(s + scan->at, n - scan->at, closes, n_close);
+    if (end) {
+        scan->at = (size_t)(end - s) + n_close;
+        return FV_SCAN_DONE;
+    }
+    if (n - scan->at >= n_close) scan->at = n - n_close + 1; /* these bytes begin no end */
+    return FV_SCAN_MORE;
+}
+
+/* ---- values ------------------------------------------------------------------------------ */
+
+static bool allows(const json_t *schema, const char *type, int depth) {
+    static const char *const choices[] = {"anyOf", "oneOf"};
+    const json_t *types = json_object_get(schema, "type");
+    const char *one = json_string_value(types);
+    if (one) return strcmp(one, type) == 0;
+    for (size_t i = 0; i < json_array_size(types); i++) {
+        const char *t = json_string_value(json_array_get(types, i));
+        if (t && strcmp(t, type) == 0) return true;
+    }
+    for (size_t c = 0; depth < TYPES_DEPTH && c < 2; c++) {
+        const json_t *list = json_object_get(schema, choices[c]);
+        for (size_t i = 0; i < json_array_size(list); i++)
+            if (allows(json_array_get(list, i), type, depth + 1)) return true;
+    }
+    return false;
+}
+
+static bool allows_value(const json_t *schema, const json_t *v) {
+    switch (json_typeof(v)) {
+    case JSON_OBJECT: return allows(schema, "object", 0);
+    case JSON_ARRAY: return allows(schema, "array", 0);
+    case JSON_INTEGER: return allows(schema, "integer", 0) || allows(schema, "number", 0);
+    case JSON_REAL: return allows(schema, "number", 0);
+    case JSON_TRUE:
+    case JSON_FALSE: return allows(schema, "boolean", 0);
+    case JSON_NULL: return allows(schema, "null", 0);
+    default: return false;
+    }
+}
+
+/* Python's words, which models write too. */
+static json_t *word(const char *s, size_t n) {
+    if (n == 4 && memcmp(s, "True", 4) == 0) return json_true();
+    if (n == 5 && memcmp(s, "False", 5) == 0) return json_false();
+    return n == 4 && memcmp(s, "None", 4) == 0 ? json_null() : NULL;
+}
+
+/* A value is a string unless it is JSON of another type that the schema allows. */
+static json_t *value_of(const json_t *schema, const char *s, size_t n) {
+    json_t *v = fv_calls_parse(s, n);
+    if (!v) v = word(s, n);
+    if (v && allows_value(schema, v)) return v;
+    json_decref(v);
+    return json_stringn(s, n);
+}
+
+/* ---- a call ------------------------------------------------------------------------------ */
+
+/* The line feeds next to the tags are theirs. */
+static void trim(const char **s, size_t *n) {
+    if (*n > 0 && **s == '\n') (*s)++, (*n)--;
+    if (*n > 0 && (*s)[*n - 1] == '\n') (*n)--;
+}
+
+/* Copies a name up to '>', and moves *s behind that; false: there is none. */
+static bool take_name(const char **s, const char *end, char name[FV_CALLS_NAME_MAX + 1]) {
+    const char *stop = memchr(*s, '>', (size_t)(end - *s));
+    const size_t n = stop ? (size_t)(stop - *s) : 0;
+    if (!stop || n == 0 || n > FV_CALLS_NAME_MAX) return false;
+    memcpy(name, *s, n);
+    name[n] = '\0';
+    *s = stop + 1;
+    return true;
+}
+
+/* Reads the parameters in [s, end); false: they are none. */
+static bool read_parameters(const fv_calls_parser *p, const char *tool, const char *s,
+                            const char *end, json_t *to) {
+    char name[FV_CALLS_NAME_MAX + 1];
+    for (int32_t i = 0; i <= PARAMETERS_MAX; i++) {
+        while (s < end && fv_calls_is_space(*s)) s++;
+        if (s == end) return true;
+        if ((size_t)(end - s) < sizeof parameter - 1 ||
+            memcmp(s, parameter, sizeof parameter - 1) != 0)
+            return false;
+        s += sizeof parameter - 1;
+        if (!take_name(&s, end, name)) return false;
+        const char *stop = memmem(s, (size_t)(end - s), parameter_end, sizeof parameter_end - 1);
+        if (!stop) return false;
+        const char *value = s;
+        size_t n = (size_t)(stop - s);
+        trim(&value, &n);
+        if (json_object_set_new(to, name, value_of(fv_calls_parameter(p, tool, name), value, n)) !=
+            0)
+            return false;
+        s = stop + sizeof parameter_end - 1;
+    }
+    return false;
+}
+
+fv_status fv_read_xml(fv_calls_parser *p, const fv_scan *scan, const char *s, size_t n, bool *is) {
+    char name[FV_CALLS_NAME_MAX + 1];
+    const char *at = s + scan->from + sizeof opens - 1, *end = s + n - (sizeof closes - 1);
+    if (!take_name(&at, end, name) || !fv_calls_takes(p, name)) return FV_OK;
+    json_t *arguments = json_object();
+    fv_status st = FV_OK;
+    *is = arguments && read_parameters(p, name, at, end, arguments);
+    if (*is) st = fv_calls_report(p, name, arguments);
+    json_decref(arguments);
+    return st;
+}

@@ -1,0 +1,52 @@
+/* The trie of a tokenizer's vocabulary, for grammars: made when the first request needs it, and kept with the
+ * tokenizer. An id is legal by the bytes that it adds to an answer; special tokens, which add none or stand for images,
+ * are never legal. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "text/tokenizer_internal.h"
+
+static fv_status read_tokens(const fv_tokenizer *tok, fv_arena *arena, const char **text,
+                             size_t *bytes) {
+    for (int32_t i = 0; i < tok->vocab.n; i++) {
+        const uint8_t flags = tok->vocab.tokens[i].flags;
+        char *s = "";
+        bytes[i] = 0;
+        if (flags & FV_TOK_USED && !(flags & (FV_TOK_SPECIAL | FV_TOK_SKIP)))
+            FV_TRY(fv_tokenizer_token_text(tok, i, arena, &s, &bytes[i]));
+        text[i] = s;
+    }
+    return FV_OK;
+}
+
+static fv_status make(const fv_tokenizer *tok, fv_token_trie **out) {
+    fv_arena arena = {0};
+    const char **text;
+    size_t *bytes;
+    fv_status st = FV_ARENA_NEW(&arena, tok->vocab.n + 1, text);
+    if (st == FV_OK) st = FV_ARENA_NEW(&arena, tok->vocab.n + 1, bytes);
+    if (st == FV_OK) st = read_tokens(tok, &arena, text, bytes);
+    if (st == FV_OK) st = fv_token_trie_make(text, bytes, tok->vocab.n, out);
+    fv_arena_fini(&arena);
+    return st;
+}
+
+fv_status fv_tokenizer_trie(const fv_tokenizer *tok, const fv_token_trie **out) {
+    fv_tok_lazy *lazy = tok->lazy;
+    fv_status st = FV_OK;
+    pthread_mutex_lock(&lazy->lock);
+    if (!lazy->trie) st = make(tok, &lazy->trie);
+    if (st == FV_OK) *out = lazy->trie;
+    pthread_mutex_unlock(&lazy->lock);
+    return st;
+}
+
+bool fv_tokenizer_strips_space(const fv_tokenizer *tok) {
+    for (int32_t k = 0; k < tok->n_dec; k++) {
+        const fv_tok_dec *d = &tok->dec[k];
+        if (d->kind == FV_TOK_DEC_METASPACE && !d->keep_first) return true;
+        if (d->kind == FV_TOK_DEC_STRIP && d->start > 0 && d->n_a == 1 && d->a[0] == ' ')
+            return true;
+    }
+    return false;
+}
