@@ -12,6 +12,15 @@ static fv_status read_reserve(const fv_options *o, bool *all) {
     return FV_FAIL(FV_EINVAL, "--reserve is '%s'; it must be predicted or full", s);
 }
 
+/* The share of kept prompts where the pool has no limit that would have them given up. */
+static const size_t prefix_bytes_default = (size_t)1 << 30;
+
+static size_t prefix_bytes(const fv_options *o, size_t kv_bytes) {
+    int64_t asked = fv_options_int(o, "kv-prefix-bytes");
+    if (asked >= 0) return (size_t)asked;
+    return kv_bytes ? kv_bytes : prefix_bytes_default;
+}
+
 static fv_status open_worker(fv_worker_program *p) {
     const fv_options *o = p->o;
     fv_decode_worker *worker;
@@ -23,8 +32,7 @@ static fv_status open_worker(fv_worker_program *p) {
     opt.callers = fv_registration_callers(&p->place);
     opt.kv_dtype = p->engine.kv_dtype;
     opt.kv_bytes = (size_t)fv_options_int(o, "kv-bytes");
-    int64_t prefix_bytes = fv_options_int(o, "kv-prefix-bytes");
-    opt.prefix_bytes = prefix_bytes < 0 ? opt.kv_bytes : (size_t)prefix_bytes;
+    opt.prefix_bytes = prefix_bytes(o, opt.kv_bytes);
     opt.batch_max = (int32_t)fv_options_int(o, "batch");
     FV_TRY(read_reserve(o, &opt.reserve_all));
     opt.queue_max = (int32_t)fv_options_int(o, "queue");

@@ -2,6 +2,7 @@
  * model is, which decides how frames are taken and in which form it calls tools. */
 #include <stdlib.h>
 
+#include "gateway/api/tool_schema.h"
 #include "gateway/generate.h"
 
 void fv_answer_forget_media(fv_answer *a) {
@@ -55,16 +56,45 @@ static void begin_decoding(fv_answer *a, const fv_layout_config *layout) {
 
 /* ---- the model --------------------------------------------------------------------------- */
 
+/* Drops the other tools. */
+static void keep_tool(fv_answer *a, const char *name) {
+    json_t *one = json_pack("[O]", fv_api_find_tool(a->tools, name));
+    json_decref(a->tools);
+    a->tools = one;
+}
+
+/* Holds the arguments of strict functions to their parameters, unless the answer has a form already. */
+static fv_status hold_strict(fv_answer *a) {
+    Fovea__Inference__V1__GenerateRequest *m = &a->request.message;
+    const fv_calls_frame *f = a->form ? fv_calls_form_frame(a->form) : NULL;
+    fv_arena *arena = &a->reading.held->arena;
+    Fovea__Inference__V1__Constraint *c;
+    if (!f || (m->rules && m->rules->constraint) || !fv_api_any_strict(a->tools)) return FV_OK;
+    if (!m->rules) {
+        FV_TRY(FV_ARENA_NEW(arena, 1, m->rules));
+        fovea__inference__v1__token_rules__init(m->rules);
+    }
+    FV_TRY(FV_ARENA_NEW(arena, 1, c));
+    fovea__inference__v1__constraint__init(c);
+    c->kind_case = FOVEA__INFERENCE__V1__CONSTRAINT__KIND_STRUCTURAL_TAG;
+    const fv_api_call_frame frame = {f->trigger, f->before_name, f->before_arguments, f->end};
+    FV_TRY(fv_api_tool_tags(a->tools, &frame, arena, &c->structural_tag));
+    m->rules->constraint = c;
+    return FV_OK;
+}
+
 /* A model whose form of calls is not known is told the tools, and what it writes is text. */
 static fv_status note_tools(fv_answer *a, const char *parser) {
     fv_api_request *q = &a->request;
+    const bool forced = q->tool_choice >= FV_API_TOOL_REQUIRED;
     if (!q->tools) return FV_OK;
-    a->form = fv_calls_form_named(parser);
     a->tools = json_loads(q->tools, 0, NULL);
     if (!a->tools) return FV_FAIL(FV_ENOMEM, "out of memory for tools");
+    a->form = forced ? fv_calls_form_forced(q->tool_name != NULL) : fv_calls_form_named(parser);
+    if (q->tool_name) keep_tool(a, q->tool_name);
     if (a->form && fv_calls_form_is_special(a->form) && !q->special_given)
         q->message.special_tokens = true;
-    return FV_OK;
+    return hold_strict(a);
 }
 
 static void on_model(void *user, const fv_rpc_end *end, const fv_model_facts *facts) {

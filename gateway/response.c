@@ -1,4 +1,4 @@
-/* What a response needs before its calls begin, the turns of those that it continues, and what is kept
+/* The preparation of a response before its calls begin, the turns of those that it continues, and what is kept
  * of it. */
 #include "gateway/response.h"
 

@@ -6,7 +6,7 @@
 
 #include "gateway/generate.h"
 
-/* Some clients take a piece for an event, so an event is sent in one piece. */
+/* Clients may take a piece for an event, so an event is sent in one piece. */
 void fv_answer_send_event(fv_answer *a, const char *name, json_t *json) {
     char *text = json ? json_dumps(json, FV_API_JSON_FLAGS) : NULL, *event = NULL;
     const int n = text ? asprintf(&event, "%s%s%sdata: %s\n\n", name ? "event: " : "",

@@ -251,7 +251,7 @@ static fv_status new_set(fv_automaton *a, uint32_t hash, int32_t *out) {
 static fv_status number(fv_automaton *a, int32_t *out) {
     uint64_t h = a->accepts;
     size_t n = 0;
-    qsort(a->made, a->n_made, sizeof *a->made, by_config);
+    if (a->n_made) qsort(a->made, a->n_made, sizeof *a->made, by_config);
     for (size_t i = 0; i < a->n_made; i++) {
         if (n && by_config(&a->made[n - 1], &a->made[i]) == 0) continue;
         a->made[n++] = a->made[i];

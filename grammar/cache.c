@@ -1,5 +1,6 @@
-/* The grammars that this process has compiled, so that all answers of a schema share one. A few dozen are kept, the
- * least recently used goes first; those in use live on by their references. Any thread. */
+/* The grammars that this process has compiled, so that all answers of a schema share one, and why others were refused,
+ * so that a hostile spec costs once. A few dozen are kept, the least recently used goes first; those in use
+ * live on by their references. Any thread. */
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
@@ -10,8 +11,9 @@ enum { KEPT_MAX = 48 };
 
 typedef struct entry {
     XXH128_hash_t digest;
-    fv_grammar *grammar; /* NULL: empty */
-    uint64_t used;
+    fv_grammar *grammar; /* NULL: refused */
+    fv_error fault;
+    uint64_t used; /* 0: empty */
 } entry;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -30,34 +32,38 @@ static XXH128_hash_t digest_of(const fv_grammar_spec *s) {
 
 static entry *find(XXH128_hash_t digest) {
     for (int i = 0; i < KEPT_MAX; i++)
-        if (kept[i].grammar && XXH128_isEqual(kept[i].digest, digest)) return &kept[i];
+        if (kept[i].used && XXH128_isEqual(kept[i].digest, digest)) return &kept[i];
     return NULL;
 }
 
 static entry *oldest(void) {
     entry *e = &kept[0];
-    for (int i = 1; i < KEPT_MAX && e->grammar; i++)
-        if (!kept[i].grammar || kept[i].used < e->used) e = &kept[i];
+    for (int i = 1; i < KEPT_MAX; i++)
+        if (kept[i].used < e->used) e = &kept[i];
     return e;
 }
 
-/* Gives a reference to the kept grammar, NULL if there is none. */
-static fv_grammar *take(XXH128_hash_t digest) {
+/* Gives the kept result, with a reference to its grammar; false: there is none. */
+static bool take(XXH128_hash_t digest, fv_grammar **g, fv_error *fault) {
     pthread_mutex_lock(&lock);
     entry *e = find(digest);
-    fv_grammar *g = e ? fv_grammar_ref(e->grammar) : NULL;
-    if (e) e->used = ++clock_of_uses;
+    if (e) {
+        *g = e->grammar ? fv_grammar_ref(e->grammar) : NULL;
+        *fault = e->fault;
+        e->used = ++clock_of_uses;
+    }
     pthread_mutex_unlock(&lock);
-    return g;
+    return e != NULL;
 }
 
-static void keep(XXH128_hash_t digest, fv_grammar *g) {
+/* Keeps a result. */
+static void keep(XXH128_hash_t digest, fv_grammar *g, const fv_error *fault) {
     fv_grammar *gone = NULL;
     pthread_mutex_lock(&lock);
     if (!find(digest)) {
         entry *e = oldest();
         gone = e->grammar;
-        *e = (entry){digest, fv_grammar_ref(g), ++clock_of_uses};
+        *e = (entry){digest, g ? fv_grammar_ref(g) : NULL, *fault, ++clock_of_uses};
     }
     pthread_mutex_unlock(&lock);
     fv_grammar_unref(gone);
@@ -65,11 +71,13 @@ static void keep(XXH128_hash_t digest, fv_grammar *g) {
 
 fv_status fv_grammar_get(const fv_grammar_spec *spec, fv_grammar **out) {
     const XXH128_hash_t digest = digest_of(spec);
-    fv_grammar *g = take(digest);
-    if (!g) {
-        FV_TRY(fv_grammar_compile(spec, NULL, &g));
-        keep(digest, g);
+    fv_grammar *g = NULL;
+    fv_error fault = {0};
+    if (!take(digest, &g, &fault)) {
+        fv_error_take(&fault, fv_grammar_compile(spec, NULL, &g));
+        if (fault.status == FV_OK || fault.status == FV_EINVAL) keep(digest, g, &fault);
     }
+    if (fault.status != FV_OK) return fv_error_raise(&fault);
     *out = g;
     return FV_OK;
 }

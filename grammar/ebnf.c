@@ -433,6 +433,10 @@ static bool has(const char *text, size_t n, const char *what) {
 
 fv_status fv_ebnf_read(fv_compile *c, const char *text, size_t n, int32_t *rule) {
     reader r = {.c = c, .s = text, .n = n, .lark = !has(text, n, "::="), .first = c->n_rule};
+    char *copy; /* ends with a NUL */
+    FV_TRY(FV_COMPILE_NEW(c, n + 1, copy));
+    if (n) memcpy(copy, text, n);
+    r.s = copy;
     r.ignores = r.lark && has(text, n, "%ignore");
     if (r.ignores) FV_TRY(fv_rule_new(c, "%ignore", 7, &r.ignored));
     FV_TRY(statements(&r));

@@ -41,7 +41,7 @@ typedef struct fv_grammar_spec {
     size_t n_choice;
 } fv_grammar_spec;
 
-/* What a grammar may cost. 0 in a field: the default. */
+/* Limits on the cost of a grammar. 0 in a field: the default. */
 typedef struct fv_grammar_limits {
     int64_t compile_steps; /* default 20 million, well below a second */
     int64_t mask_steps;    /* of one mask or one token; default 4 million */

@@ -98,7 +98,7 @@ typedef struct fv_rule {
     int32_t start; /* its first state */
 } fv_rule;
 
-/* What a compilation works on. */
+/* The state of a compilation. */
 typedef struct fv_compile {
     fv_arena arena;
     int64_t steps; /* that are left */
@@ -148,7 +148,7 @@ struct fv_dfa {
 enum { FV_DFA_STATES_MAX = 8192 };
 
 fv_status fv_dfa_make(fv_compile *c, const fv_expr *e, const fv_dfa **out);
-/* What a accepts and b does too, or does not. */
+/* The texts that a accepts and b does too, or does not. */
 fv_status fv_dfa_join(fv_compile *c, const fv_dfa *a, const fv_dfa *b, bool both,
                       const fv_dfa **out);
 bool fv_dfa_empty(const fv_dfa *a);                               /* accepts nothing */
@@ -243,6 +243,7 @@ typedef struct fv_trie_node {
 } fv_trie_node;
 
 struct fv_token_trie {
+    uint64_t serial; /* no other trie of the process has it */
     int32_t n_vocab;
     fv_trie_node *node; /* [n_node] */
     size_t n_node;

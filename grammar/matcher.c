@@ -13,7 +13,7 @@ enum { MASK_BYTES = 16 << 20, MASKS_MIN = 16, MASKS_MAX = 4096 };
 /* The masks of states, in slots that are taken in turn. */
 struct fv_mask_cache {
     const fv_token_trie *trie;
-    uint64_t generation;
+    uint64_t serial, generation; /* of the trie; of the automaton */
     size_t n_word, n_slot, hand;
     uint64_t *bits;   /* [n_slot][n_word] */
     int32_t *n_legal; /* [n_slot] */
@@ -48,6 +48,7 @@ static fv_status cache_make(const fv_token_trie *trie, struct fv_mask_cache **ou
     struct fv_mask_cache *m = calloc(1, sizeof *m);
     if (!m) return FV_FAIL(FV_ENOMEM, "out of memory for masks");
     m->trie = trie;
+    m->serial = trie->serial;
     m->n_word = ((size_t)trie->n_vocab + 63) / 64;
     m->n_slot = MASK_BYTES / (m->n_word * sizeof *m->bits + 1);
     if (m->n_slot < MASKS_MIN) m->n_slot = MASKS_MIN;
@@ -65,7 +66,7 @@ static fv_status cache_make(const fv_token_trie *trie, struct fv_mask_cache **ou
 
 /* Empties the cache if the automaton has forgotten its states, or the vocabulary is another one. */
 static fv_status cache_of(fv_grammar *g, const fv_token_trie *trie, struct fv_mask_cache **out) {
-    if (g->masks && g->masks->trie != trie) {
+    if (g->masks && g->masks->serial != trie->serial) {
         fv_mask_cache_free(g->masks);
         g->masks = NULL;
     }
@@ -222,7 +223,7 @@ fv_status fv_matcher_seek(fv_matcher *m, const int32_t *answer, int32_t n) {
 int32_t fv_matcher_vocab(const fv_matcher *m) { return m->trie->n_vocab; }
 bool fv_matcher_may_end(const fv_matcher *m) { return m->may_end; }
 
-/* Where the automaton has forgotten this state since the last call, the tokens are read again. */
+/* The tokens are read again if the automaton has forgotten this state since the last call. */
 static fv_status settle(fv_matcher *m) {
     if (m->generation == fv_automaton_generation(m->grammar->automaton)) return FV_OK;
     const size_t n = m->n;

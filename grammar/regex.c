@@ -162,5 +162,5 @@ fv_status fv_regex_read(fv_compile *c, const char *text, size_t n, bool search, 
     fv_expr *e;
     fv_status st = fv_regex_parse(c, text, n, &e);
     if (st == FV_OK) st = fv_regex_anchor(c, e, search, out);
-    return st == FV_OK ? st : fv_fail_prefix(st, "pattern '%.64s'", text);
+    return st == FV_OK ? st : fv_fail_prefix(st, "pattern '%.*s'", (int)(n < 64 ? n : 64), text);
 }

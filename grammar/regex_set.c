@@ -97,7 +97,8 @@ static fv_status escaped_character(const char *s, size_t n, size_t *at, int32_t 
         *at += fv_cp_next(s + *at, n - *at, cp);
         return FV_OK;
     }
-    return FV_FAIL(FV_EINVAL, "the escape \\%.6s at byte %zu is not supported", s + from, from - 1);
+    return FV_FAIL(FV_EINVAL, "the escape \\%.*s at byte %zu is not supported",
+                   (int)(n - from < 6 ? n - from : 6), s + from, from - 1);
 }
 
 fv_status fv_regex_escape(fv_compile *c, const char *s, size_t n, size_t *at, fv_expr **out) {

@@ -110,7 +110,7 @@ static fv_status read_names(fv_schema *x, const fv_parts *flat, shape *o) {
 
 /* ---- further members --------------------------------------------------------------------------- */
 
-/* What further members satisfy that belong to pattern k, or to none (-1). */
+/* The schemas that further members satisfy which belong to pattern k, or to none (-1). */
 static fv_status others(fv_schema *x, const fv_parts *flat, const shape *o, int k, fv_parts *out,
                         bool *allowed) {
     *allowed = true;

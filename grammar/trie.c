@@ -67,10 +67,13 @@ static fv_status fill(fv_token_trie *t, const char *const *text, const size_t *b
     return add_nodes(t, e, n, n_node);
 }
 
+static atomic_ullong n_made;
+
 fv_status fv_token_trie_make(const char *const *text, const size_t *bytes, int32_t n_vocab,
                              fv_token_trie **out) {
     fv_token_trie *t = calloc(1, sizeof *t);
     if (!t) return FV_FAIL(FV_ENOMEM, "out of memory for a vocabulary");
+    t->serial = atomic_fetch_add(&n_made, 1) + 1;
     t->n_vocab = n_vocab;
     t->same = malloc(((size_t)n_vocab + 1) * sizeof *t->same);
     t->at = malloc(((size_t)n_vocab + 1) * sizeof *t->at);

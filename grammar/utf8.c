@@ -41,7 +41,7 @@ bool fv_text_valid(const char *s, size_t n) {
 
 /* ---- states ------------------------------------------------------------------------------- */
 
-/* Where states for characters before `next` are added. more[k]: k continuation bytes before next, 0: not made. */
+/* The place at which states for characters before `next` are added. more[k]: k continuation bytes before next, 0: not made. */
 typedef struct place {
     fv_compile *c;
     int32_t next, more[4], all; /* all: what has been added, -1: nothing */

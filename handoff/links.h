@@ -28,7 +28,7 @@ fv_status fv_links_get(const uint8_t *p, size_t bytes, fv_wire_link *link, uint3
 /* INVALID: too many links, one that ends before its predecessor does, or after the prompt. */
 fv_status fv_links_check(const fv_wire_link *link, uint32_t n, uint32_t n_text, uint32_t n_visual);
 
-/* What a stream leaves out. */
+/* The rows that a stream leaves out. */
 typedef struct fv_wire_kept {
     uint32_t n_link, n_text, n_visual;
 } fv_wire_kept;

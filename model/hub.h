@@ -14,7 +14,7 @@
 
 enum { FV_HUB_PATH_MAX = 4096, FV_HUB_NAME_MAX = 96 /* of ORG and of NAME, each */ };
 
-/* Where the cache is, as in the environment; NULL or "": not set. HUB is hub_cache, else hf_home/hub, else
+/* The cache's place, as in the environment; NULL or "": not set. HUB is hub_cache, else hf_home/hub, else
  * cache_home/huggingface/hub, else home/.cache/huggingface/hub. "~" at the start of a path is home. */
 typedef struct fv_hub_places {
     const char *hub_cache;  /* HF_HUB_CACHE */

@@ -21,7 +21,8 @@ static void each_option(FILE *f, unsigned program, void (*print)(FILE *f, const 
 }
 
 static bool is_path(const fv_option *o) {
-    return o->value && (strncmp(o->value, "FILE", 4) == 0 || strcmp(o->value, "DIR") == 0);
+    return o->value && (strncmp(o->value, "FILE", 4) == 0 || strcmp(o->value, "DIR") == 0 ||
+                        strcmp(o->value, "MODEL") == 0);
 }
 
 /* ---- bash ------------------------------------------------------------------------------- */

@@ -1,10 +1,21 @@
 /* The program fovea-prefill: its options, and the prefill worker that it opens with them. */
+#include "common/limits.h"
 #include "common/log.h"
 #include "prefill-worker/image/image.h"
 #include "prefill-worker/service/worker.h"
 #include "serving/worker/program.h"
+#include "serving/worker/room.h"
 #include "telemetry/metrics.h"
 #include "video/video.h"
+
+/* Bytes for KV that is kept of prompts. A GPU's memory is not this process's: there a fixed size is taken. */
+static size_t prefix_bytes(const fv_worker_program *p) {
+    int64_t given = fv_options_int(p->o, "prefix-bytes");
+    if (given >= 0) return (size_t)given;
+    if (p->engine.be.device != fv_device_host()) return (size_t)1 << 30;
+    return fv_worker_spare_memory(fv_checkpoint_bytes(p->engine.ck),
+                                  (size_t)fv_options_int(p->o, "kv-bytes"), fv_memory_limit());
+}
 
 static fv_status open_worker(fv_worker_program *p) {
     const fv_options *o = p->o;
@@ -17,7 +28,7 @@ static fv_status open_worker(fv_worker_program *p) {
                                      .kv_dtype = p->engine.kv_dtype,
                                      .kv_bytes = (size_t)fv_options_int(o, "kv-bytes"),
                                      .cache_bytes = (size_t)fv_options_int(o, "cache-bytes"),
-                                     .prefix_bytes = (size_t)fv_options_int(o, "prefix-bytes"),
+                                     .prefix_bytes = prefix_bytes(p),
                                      .pixels = fv_options_int(o, "pixels"),
                                      .pixels_request = fv_options_int(o, "request-pixels"),
                                      .queue = (int32_t)fv_options_int(o, "queue"),

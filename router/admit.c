@@ -434,6 +434,19 @@ static fv_status count_bytes(const request_message *r, const model_message *m, c
     return FV_OK;
 }
 
+enum { POLICY_TEXT = 32 }; /* tokens of text with which policies are compared */
+
+uint64_t fv_admit_policy_bytes(const Fovea__Inference__V1__Policy *policy, const model_message *m) {
+    Fovea__Inference__V1__Prompt prompt = FOVEA__INFERENCE__V1__PROMPT__INIT;
+    request_message r = FOVEA__INFERENCE__V1__GENERATE_REQUEST__INIT;
+    const extent x = {.visual = m->n_image_tokens, .text = POLICY_TEXT};
+    uint64_t bytes, answer;
+    prompt.form_case = FOVEA__INFERENCE__V1__PROMPT__FORM_IDS; /* the text's length is known */
+    r.prompt = &prompt;
+    r.policy = (Fovea__Inference__V1__Policy *)(uintptr_t)policy;
+    return count_bytes(&r, m, &x, &bytes, &answer) == FV_OK ? bytes : 0;
+}
+
 /* Counts the positions of the image tokens, at most, after `condense`. */
 static fv_status count_positions(const request_message *r, const model_message *m,
                                  const extent *images, uint64_t *taken) {

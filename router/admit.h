@@ -41,4 +41,9 @@ fv_status fv_admit(const Fovea__Inference__V1__GenerateRequest *req,
                    const Fovea__Inference__V1__Model *model, uint32_t keep_ms_max,
                    uint32_t tokens_default, fv_need *out);
 
+/* KV after the prefill of one image with as many tokens as the model has at most, and 32 tokens of text, at most; 0:
+ * the model cannot run the policy. */
+uint64_t fv_admit_policy_bytes(const Fovea__Inference__V1__Policy *policy,
+                               const Fovea__Inference__V1__Model *model);
+
 #endif

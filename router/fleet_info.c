@@ -6,6 +6,7 @@
 #include "common/version.h"
 #include "policy/conflicts.h"
 #include "router/admit.h"
+#include "serving/policy_message.h"
 
 typedef Fovea__Inference__V1__Method method_message;
 typedef Fovea__Inference__V1__MethodParam param_message;
@@ -56,6 +57,8 @@ static fv_status fill_methods(fv_arena *a, fv_model_message *out) {
 
 static fv_status fill_presets(fv_arena *a, fv_model_message *out) {
     int32_t n;
+    fv_policy policy;
+    Fovea__Inference__V1__Policy *message;
     const fv_preset_info *in = fv_policy_presets(&n);
     preset_message *p;
     FV_TRY(FV_ARENA_NEW(a, n, p));
@@ -65,6 +68,9 @@ static fv_status fill_presets(fv_arena *a, fv_model_message *out) {
         p[i].name = (char *)in[i].name;
         p[i].text = (char *)in[i].text;
         p[i].meaning = (char *)in[i].meaning;
+        FV_TRY(fv_policy_parse(in[i].text, &policy));
+        FV_TRY(fv_policy_to_message(&policy, a, &message));
+        p[i].bytes = fv_admit_policy_bytes(message, out);
         out->presets[i] = &p[i];
     }
     out->n_presets = (size_t)n;

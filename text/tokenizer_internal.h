@@ -197,7 +197,7 @@ typedef struct fv_tok_dec {
     bool keep_first;     /* METASPACE: the first token's marks are spaces, too */
 } fv_tok_dec;
 
-/* What is made when it is first needed. */
+/* Tables that are made when they are first needed. */
 typedef struct fv_tok_lazy {
     pthread_mutex_t lock;
     fv_token_trie *trie; /* NULL: not yet */

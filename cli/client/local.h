@@ -60,6 +60,7 @@ typedef struct fv_ask {
     bool ignore_eos;
     int32_t n_stop;
     const char *const *stop; /* [n_stop] */
+    fv_grammar_spec form;    /* of the answer; kind 0: any. ignore_eos has no effect beside it */
     int32_t n_forced;
     const int32_t *forced; /* [n_forced] the answer's first tokens, whatever the logits */
     /* Also computes the first token from the KV with which decoding begins. A server computes it in

@@ -73,7 +73,9 @@ static fv_prompt_form form_of(run *r) {
 
 static fv_generation_options generation_of(const run *r) {
     const fv_ask *ask = &r->ask;
-    fv_generation_options opt = fv_engine_generation_options(&r->l->engine, ask->ignore_eos);
+    fv_generation_options opt =
+        fv_engine_generation_options(&r->l->engine, ask->ignore_eos && !ask->form.kind);
+    opt.rules.grammar = ask->form;
     opt.sampling = ask->sampling;
     opt.max_tokens = ask->max_tokens;
     opt.n_stop = ask->n_stop;
@@ -352,7 +354,8 @@ fv_status fv_local_begin(fv_local *l, const fv_ask *ask, const fv_ask_hooks *hoo
                           .max_tokens = ask->max_tokens,
                           .n_stop = ask->n_stop,
                           .stop = ask->stop,
-                          .ignore_eos = ask->ignore_eos,
+                          .ignore_eos = ask->ignore_eos && !ask->form.kind,
+                          .rules = {.grammar = ask->form},
                           .n_forced = ask->n_forced,
                           .forced = ask->forced,
                           .digests = true},

@@ -253,6 +253,7 @@ fv_status fv_request_open(const fv_options *o, const fv_local *local, const char
     FV_TRY(fv_request_video(o, &fv_local_config(local)->layout, &v));
     fv_status st = fv_request_images(o, &v.video, &r.images, &r.ask.n_image);
     r.ask.images = r.images;
+    if (st == FV_OK) st = fv_request_form(o, &r.arena, &r.ask.form);
     if (st == FV_OK) st = fv_request_chat(o, &r.chat);
     r.ask.chat = r.chat;
     if (st == FV_OK && fv_request_is_inline(o)) {

@@ -28,6 +28,12 @@ fv_status fv_request_file(const char *path, char **data, size_t *n);
 /* Reads the chat template that --chat names, in the form of text/chat.h. Gives *spec (free it). */
 fv_status fv_request_chat(const fv_options *o, char **spec);
 
+/* The form of the answer that options ask for; kind 0: none. Texts are in the arena or the options'. FV_EINVAL:
+ * several forms, or a file that cannot be read. _message: as rules, *out is untouched where there is no form. */
+fv_status fv_request_form(const fv_options *o, fv_arena *a, fv_grammar_spec *out);
+fv_status fv_request_form_message(const fv_options *o, fv_arena *a,
+                                  Fovea__Inference__V1__TokenRules **out);
+
 /* FV_EINVAL if the question is empty. */
 fv_status fv_request_check_question(const char *question);
 

@@ -97,6 +97,7 @@ fv_status fv_request_message(const fv_options *o, const fv_request_frames *v, fv
     out->ignore_eos = fv_options_flag(o, "ignore-eos");
     out->cache_off = fv_options_flag(o, "cache-off");
     out->cache_salt = (char *)(uintptr_t)fv_options_string(o, "cache-salt");
+    FV_TRY(fv_request_form_message(o, a, &out->rules));
     out->n_logprobs = (uint32_t)fv_options_int(o, "logprobs");
     out->digests = true;
     return FV_OK;

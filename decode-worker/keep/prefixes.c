@@ -8,7 +8,7 @@
 
 #include "common/log.h"
 
-/* What one hand-off has brought: the links that were new, and their rows. */
+/* The new links of one hand-off, and their rows. */
 typedef struct prefix {
     struct prefix *prev, *next; /* by last use, the least recent first */
     struct prefix *base;        /* the prefix that this one extends, which outlives it; or NULL */

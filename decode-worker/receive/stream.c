@@ -27,7 +27,7 @@ static const uint32_t type_due[] = {
     [FV_DUE_IMPORTANCE] = FV_SECTION_IMPORTANCE,
 };
 
-/* What comes first in a layer. */
+/* The first section of a layer. */
 static fv_import_due first_due(const fv_import *l) {
     return l->shape->state_bytes ? FV_DUE_STATE : FV_DUE_ROWS;
 }

@@ -44,6 +44,9 @@ typedef struct decode {
     const char *id; /* the request's name, in the arena */
     bool token_texts;
     fv_job begin, drop, hold;
+    fv_form_unit beginning, dropping, holding; /* take these jobs to the computing thread */
+    bool
+        formed; /* through the thread that compiles grammars: `begin` was, and the others must not overtake it */
     fv_rpc_op over, dropped, told;
     /* written by the computing thread before `over` was posted */
     fv_verdict verdict;
@@ -227,6 +230,14 @@ static fv_status send_finished(decode *d) {
 
 /* ---- the loop thread -------------------------------------------------------------------- */
 
+/* Posts a job that must come after `begin`. */
+static void post_after(decode *d, fv_form_unit *u, fv_job *job) {
+    if (d->formed)
+        fv_forms_add(d->w->forms, u, NULL, d->w->jobs, job);
+    else
+        fv_jobs_post_followup(d->w->jobs, job);
+}
+
 /* Tells the computing thread that the reader has stopped reading, or reads again. */
 static void tell_unread(decode *d) {
     bool unread = d->n_unsent > (d->unread ? 0 : UNSENT_MOST);
@@ -234,7 +245,7 @@ static void tell_unread(decode *d) {
     d->telling = true;
     d->unread = unread;
     d->refs++;
-    fv_jobs_post_followup(d->w->jobs, &d->hold);
+    post_after(d, &d->holding, &d->hold);
 }
 
 /* Sends waiting tokens while the call takes them, and after the last one Finished or the failure. */
@@ -320,7 +331,11 @@ static fv_status read_request(decode *d, grpc_byte_buffer *message) {
     d->answer.tenant = q->tenant;
     d->answer.tenant_bytes = q->tenant_kv_bytes;
     d->token_texts = q->token_texts;
-    return fv_jobs_post(d->w->jobs, &d->begin);
+    const fv_grammar_spec *form = &d->answer.rules.grammar;
+    d->formed = form->kind != 0;
+    if (!d->formed) return fv_jobs_post(d->w->jobs, &d->begin);
+    fv_forms_add(d->w->forms, &d->beginning, form, d->w->jobs, &d->begin);
+    return FV_OK;
 }
 
 static fv_status on_message(fv_rpc_call *c, grpc_byte_buffer *message) {
@@ -359,7 +374,7 @@ static void on_cancel(fv_rpc_call *c) {
     decode *d = fv_rpc_call_user(c);
     if (!d || d->complete) return;
     d->refs++;
-    fv_jobs_post_followup(d->w->jobs, &d->drop);
+    post_after(d, &d->dropping, &d->drop);
 }
 
 static void on_end(fv_rpc_call *c, const fv_rpc_end *end) {

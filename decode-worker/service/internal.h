@@ -10,12 +10,14 @@
 #include "decode-worker/service/pair.h"
 #include "decode-worker/service/worker.h"
 #include "handoff.pb-c.h"
+#include "serving/worker/forms.h"
 #include "telemetry/otlp/spans.h"
 
 struct fv_decode_worker {
     fv_decode_options opt;
     fv_bridge *bridge; /* borrowed */
     fv_jobs *jobs;
+    fv_forms *forms;
     /* for the computing thread, once it runs */
     fv_kv_pool *pool, *probe_pool;
     fv_prefixes *prefixes;

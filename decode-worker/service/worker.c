@@ -204,6 +204,7 @@ static void run_drain(fv_job *job) {
 /* ---- open and close --------------------------------------------------------------------- */
 
 static void free_worker(fv_decode_worker *w) {
+    fv_forms_close(w->forms);
     fv_scheduler_close(w->answers);
     fv_pulse_close(w->pulse);
     fv_conversations_close(w->conversations);
@@ -282,6 +283,7 @@ fv_status fv_decode_worker_open(fv_bridge *bridge, const fv_decode_options *opt,
                              .arrived = fv_pushes_look,
                              .none_left = maybe_closed};
     fv_status st = open_stages(w);
+    if (st == FV_OK) st = fv_forms_open(&w->forms);
     if (st == FV_OK)
         st = fv_jobs_start(
             &(fv_jobs_options){.limit = (size_t)opt->queue_max, .work = work, .user = w}, &w->jobs);
@@ -302,6 +304,8 @@ void fv_decode_worker_drain(fv_decode_worker *w) {
 bool fv_decode_worker_idle(const fv_decode_worker *w) { return atomic_load(&w->is_idle); }
 
 void fv_decode_worker_close(fv_decode_worker *w, void (*closed)(void *user), void *user) {
+    fv_forms_close(w->forms); /* it posts to the computing thread */
+    w->forms = NULL;
     fv_jobs_stop(w->jobs);
     w->jobs = NULL; /* messages that it posted last may still be pending */
     w->closed = closed;

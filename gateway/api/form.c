@@ -2,6 +2,7 @@
  * guided_* fields before these. Each is kept as JSON until the body ends, and becomes the one constraint of the
  * message. Whether a schema can be enforced is for the workers to say. */
 #include <jansson.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "gateway/api/reader.h"
@@ -117,7 +118,9 @@ static fv_status set_choice(fv_api_reader *r, const json_t *v) {
 
 static fv_status read_format(fv_api_reader *r, const json_t *v) {
     const char *type = json_string_value(json_object_get(v, "type"));
-    const json_t *schema = json_object_get(json_object_get(v, "json_schema"), "schema");
+    const json_t *nested =
+                     json_object_get(v, "json_schema"), /* a response has its members in v itself */
+        *schema = json_object_get(nested ? nested : v, "schema");
     if (!type) return FV_FAIL(FV_EINVAL, "it must be an object with a type");
     if (strcmp(type, "text") == 0) return FV_OK;
     if (strcmp(type, "json_object") == 0) return set_any_object(r);
@@ -177,7 +180,9 @@ static fv_status read_kept(fv_api_reader *r, const char *name, const char *text,
 
 fv_status fv_api_form_end(fv_api_reader *r) {
     const fv_api_form_fields *f = &r->form;
-    FV_TRY(read_kept(r, "response_format", f->format, read_format));
+    r->out->response.format = f->format;
+    FV_TRY(read_kept(r, r->out->kind == FV_API_RESPONSE ? "text.format" : "response_format",
+                     f->format, read_format));
     FV_TRY(read_kept(r, "structured_outputs", f->outputs, read_outputs));
     FV_TRY(read_kept(r, "guided_json", f->json, set_schema));
     FV_TRY(read_kept(r, "guided_regex", f->regex, set_regex));

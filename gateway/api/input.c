@@ -51,13 +51,22 @@ static fv_status need(fv_api_reader *r, const char *value, const char *name) {
     return FV_FAIL(FV_EINVAL, "this field is required");
 }
 
+/* The turn of an item that becomes part of another one goes. */
+static fv_status drop_turn(fv_api_reader *r) {
+    for (size_t i = 0; i < r->turn->n_parts; i++)
+        if (r->turn->parts[i]->kind_case != FOVEA__INFERENCE__V1__PART__KIND_TEXT)
+            return FV_FAIL(FV_EINVAL, "such an item has no images");
+    chat_of(r)->n_turns--;
+    return FV_OK;
+}
+
 static fv_status end_call(fv_api_reader *r) {
     fv_api_item *item = &r->item;
     FV_TRY(need(r, item->call_id, "call_id"));
     FV_TRY(need(r, item->name, "name"));
     FV_TRY(need(r, item->arguments, "arguments"));
     if (item->open) { /* the assistant's turn before it goes on */
-        chat_of(r)->n_turns--;
+        FV_TRY(drop_turn(r));
     } else {
         r->turn->role = (char *)(uintptr_t) "assistant";
         r->turn->no_content = true;
@@ -94,8 +103,7 @@ static fv_status end_reasoning(fv_api_reader *r) {
     FV_TRY(close_turn(r));
     if (t->n_parts > 0 && t->parts[0]->kind_case == FOVEA__INFERENCE__V1__PART__KIND_TEXT)
         r->item.thought = t->parts[0]->text;
-    chat_of(r)->n_turns--;
-    return FV_OK;
+    return drop_turn(r);
 }
 
 static fv_status end_message(fv_api_reader *r) {

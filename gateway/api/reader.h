@@ -68,7 +68,7 @@ typedef struct fv_api_item {
 /* Fields that say how the chat is rendered, until the body ends. */
 typedef struct fv_api_chat_fields {
     bool opens, opens_given, continues, continues_given;
-    char *variables, *effort, *tools; /* JSON; NULL: not given */
+    char *variables, *effort, *tools, *tool_choice; /* JSON; NULL: not given */
     char *chat_template;
 } fv_api_chat_fields;
 

@@ -312,15 +312,15 @@ static const field fields[] = {
     {READ("chat_template_kwargs", CHATS, fv_api_template_variables)},
     {READ("reasoning_effort", CHATS, fv_api_reasoning_effort)},
     {READ("mm_processor_kwargs", CHATS, fv_api_processor)},
-    {READ("response_format", ANSWERS, fv_api_response_format)},
-    {READ("structured_outputs", ANSWERS, fv_api_structured_outputs)},
-    {READ("guided_json", ANSWERS, fv_api_guided_json)},
-    {READ("guided_regex", ANSWERS, fv_api_guided_regex)},
-    {READ("guided_choice", ANSWERS, fv_api_guided_choice)},
-    {READ("guided_grammar", ANSWERS, fv_api_guided_grammar)},
     {READ("tools", CHATS, fv_api_tools)},
     {READ("tool_choice", CHATS, fv_api_tool_choice_field)},
     {FLAG("parallel_tool_calls", FV_API_CHAT | FV_API_RESPONSE, parallel_calls)},
+    {READ("response_format", ANSWERS, fv_api_response_format)},
+    {READ("structured_outputs", ANY, fv_api_structured_outputs)},
+    {READ("guided_json", ANY, fv_api_guided_json)},
+    {READ("guided_regex", ANY, fv_api_guided_regex)},
+    {READ("guided_choice", ANY, fv_api_guided_choice)},
+    {READ("guided_grammar", ANY, fv_api_guided_grammar)},
     {INTEGER("best_of", ANSWERS, best_of, 0, INT32_MAX)},
     {READ("user", ALL, fv_api_skip)},
 };
@@ -478,9 +478,9 @@ fv_status fv_api_body_begin(fv_api_reader *r) {
 fv_status fv_api_body_end(fv_api_reader *r) {
     FV_TRY(check_fields(r));
     if (r->out->kind == FV_API_RESPONSE) FV_TRY(fv_api_response_end(r));
+    FV_TRY(fv_api_form_end(r));
     FV_TRY(fv_api_tools_end(r));
     FV_TRY(fv_api_template_end(r));
-    FV_TRY(fv_api_form_end(r));
     return finish_policy(r);
 }
 

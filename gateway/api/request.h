@@ -80,10 +80,10 @@ typedef struct fv_api_bytes {
     uint8_t *data; /* owned */
 } fv_api_bytes;
 
-/* What only a response has. */
+/* Fields of responses alone. */
 typedef struct fv_api_response_fields {
     char *instructions, *previous; /* NULL: none */
-    char *metadata;                /* JSON; NULL: none */
+    char *metadata, *format;       /* JSON; NULL: none */
     char *effort;                  /* reasoning_effort; NULL: none */
     char *tools;                   /* as they were given; NULL: none */
     bool store;

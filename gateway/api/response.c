@@ -19,6 +19,14 @@ static json_t *parsed(const char *text, json_t *otherwise) {
     return v;
 }
 
+static json_t *choice_json(const fv_api_request *q) {
+    static const char *const words[] = {[FV_API_TOOL_AUTO] = "auto",
+                                        [FV_API_TOOL_NONE] = "none",
+                                        [FV_API_TOOL_REQUIRED] = "required"};
+    if (q->tool_choice != FV_API_TOOL_NAMED) return json_string(words[q->tool_choice]);
+    return json_pack("{s:s, s:s}", "type", "function", "name", q->tool_name);
+}
+
 json_t *fv_api_response_echo(const fv_api_request *q) {
     const fv_api_response_fields *f = &q->response;
     const Fovea__Inference__V1__GenerateRequest *m = &q->message;
@@ -26,16 +34,16 @@ json_t *fv_api_response_echo(const fv_api_request *q) {
     const double top_p =
         s->nucleus_case == FOVEA__INFERENCE__V1__SAMPLING__NUCLEUS_TOP_P ? (double)s->top_p : 1;
     return json_pack(
-        "{s:b, s:o, s:o, s:n, s:o, s:b, s:o, s:{s:o, s:n}, s:s, s:b, s:f, s:{s:{s:s}}, s:s, s:o, "
+        "{s:b, s:o, s:o, s:n, s:o, s:b, s:o, s:{s:o, s:n}, s:s, s:b, s:f, s:{s:o}, s:o, s:o, "
         "s:i, s:f, s:s, s:n}",
         "background", 0, "instructions", text_or_null(f->instructions), "max_output_tokens",
         m->max_tokens ? json_integer(m->max_tokens) : json_null(), "max_tool_calls", "metadata",
         parsed(f->metadata, json_object()), "parallel_tool_calls", (int)q->parallel_calls,
         "previous_response_id", text_or_null(f->previous), "reasoning", "effort",
         text_or_null(f->effort), "summary", "service_tier", "default", "store", (int)f->store,
-        "temperature", (double)s->temperature, "text", "format", "type", "text", "tool_choice",
-        q->tool_choice == FV_API_TOOL_NONE ? "none" : "auto", "tools",
-        parsed(f->tools, json_array()), "top_logprobs", 0, "top_p", top_p, "truncation",
+        "temperature", (double)s->temperature, "text", "format",
+        parsed(f->format, json_pack("{s:s}", "type", "text")), "tool_choice", choice_json(q),
+        "tools", parsed(f->tools, json_array()), "top_logprobs", 0, "top_p", top_p, "truncation",
         m->truncate_case ? "auto" : "disabled", "user");
 }
 

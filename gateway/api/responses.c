@@ -61,8 +61,7 @@ static fv_status read_reasoning(fv_api_reader *r, const fv_json_event *e) {
 /* "format" is what response_format is in a chat. */
 static fv_status read_text_field(fv_api_reader *r, const char *key, const fv_json_event *e) {
     if (e->type == FV_JSON_NULL) return FV_OK;
-    return strcmp(key, "format") == 0 ? fv_api_unsupported(r, "response_format", e)
-                                      : fv_api_ignore(r, e);
+    return strcmp(key, "format") == 0 ? fv_api_response_format(r, e) : fv_api_ignore(r, e);
 }
 
 static const fv_api_shape text = {.member = read_text_field};

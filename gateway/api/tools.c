@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "gateway/api/reader.h"
+#include "gateway/api/tool_schema.h"
 
 enum { NAME_MAX_BYTES = 64 };
 
@@ -16,18 +17,60 @@ fv_status fv_api_tools(fv_api_reader *r, const fv_json_event *e) {
 /* ---- tool_choice ------------------------------------------------------------------------- */
 
 static fv_status refuse_choice(void) {
-    return FV_FAIL(FV_EINVAL, "it must be \"auto\" or \"none\": calls that a model must make are "
-                              "not supported");
+    return FV_FAIL(FV_EINVAL, "it must be \"auto\", \"none\", \"required\" or {\"type\": "
+                              "\"function\"} with a function's name");
 }
 
-/* {"type": "function", "function": {"name": ...}} */
+/* An object is read when the body ends, as the tools may come after it. */
 fv_status fv_api_tool_choice_field(fv_api_reader *r, const fv_json_event *e) {
-    if (e->type != FV_JSON_STRING) return refuse_choice();
-    if (strcmp(e->text, "none") == 0)
-        r->out->tool_choice = FV_API_TOOL_NONE;
-    else if (strcmp(e->text, "auto") != 0)
-        return refuse_choice();
-    return FV_OK;
+    static const char *const words[] = {[FV_API_TOOL_AUTO] = "auto",
+                                        [FV_API_TOOL_NONE] = "none",
+                                        [FV_API_TOOL_REQUIRED] = "required"};
+    if (e->type == FV_JSON_OBJECT) return fv_api_capture_value(r, e, &r->chat.tool_choice);
+    for (size_t i = 0; e->type == FV_JSON_STRING && i < sizeof words / sizeof *words; i++) {
+        if (strcmp(e->text, words[i]) != 0) continue;
+        r->out->tool_choice = (fv_api_tool_choice)i;
+        return FV_OK;
+    }
+    return refuse_choice();
+}
+
+/* {"type": "function", "function": {"name": ...}}, or of a response {"type": "function", "name": ...} */
+static fv_status read_named(fv_api_reader *r) {
+    json_t *v = json_loads(r->chat.tool_choice, 0, NULL);
+    const char *type = json_string_value(json_object_get(v, "type"));
+    const json_t *f = json_object_get(v, "function");
+    const char *name = json_string_value(json_object_get(f ? f : v, "name"));
+    const bool is = type && name && strcmp(type, "function") == 0;
+    fv_status st =
+        is ? fv_arena_strndup(r->arena, name, strlen(name), &r->out->tool_name) : refuse_choice();
+    r->out->tool_choice = FV_API_TOOL_NAMED;
+    json_decref(v);
+    return st;
+}
+
+/* ---- calls that must be made ------------------------------------------------------------- */
+
+static fv_status constrain(fv_api_reader *r, const json_t *list) {
+    const char *name = r->out->tool_name;
+    Fovea__Inference__V1__TokenRules *rules;
+    if (name && !fv_api_find_tool(list, name))
+        return FV_FAIL(FV_EINVAL, "no tool has the name '%.64s'", name);
+    FV_TRY(fv_api_rules_of(r, &rules));
+    if (rules->constraint)
+        return FV_FAIL(FV_EINVAL, "a call and a form of the answer cannot both be asked for");
+    FV_TRY(FV_ARENA_NEW(r->arena, 1, rules->constraint));
+    fovea__inference__v1__constraint__init(rules->constraint);
+    rules->constraint->kind_case = FOVEA__INFERENCE__V1__CONSTRAINT__KIND_JSON_SCHEMA;
+    return fv_api_tool_schema(list, name, r->arena, &rules->constraint->json_schema);
+}
+
+/* Checks tool_choice against the tools, NULL: none. */
+static fv_status end_choice(fv_api_reader *r, const json_t *list) {
+    if (r->chat.tool_choice) FV_TRY(read_named(r));
+    if (r->out->tool_choice < FV_API_TOOL_REQUIRED || r->out->kind == FV_API_TOKENS) return FV_OK;
+    if (json_array_size(list) == 0) return FV_FAIL(FV_EINVAL, "there are no tools to call");
+    return constrain(r, list);
 }
 
 /* ---- the end ----------------------------------------------------------------------------- */
@@ -104,17 +147,22 @@ static fv_status keep_nested(fv_api_reader *r, const json_t *list) {
     return st;
 }
 
+static fv_status end_tools(fv_api_reader *r, json_t **list) {
+    const bool flat = r->out->kind == FV_API_RESPONSE;
+    if (!r->chat.tools) return FV_OK;
+    FV_TRY(read_tools(r->chat.tools, flat, list));
+    FV_TRY(check_tools(*list));
+    return flat ? keep_nested(r, *list) : FV_OK;
+}
+
 /* An empty list is no tools. */
 fv_status fv_api_tools_end(fv_api_reader *r) {
-    const bool flat = r->out->kind == FV_API_RESPONSE;
     json_t *list = NULL;
-    if (!r->chat.tools) return FV_OK;
-    fv_status st = read_tools(r->chat.tools, flat, &list);
-    if (st == FV_OK) st = check_tools(list);
-    if (st == FV_OK && flat) st = keep_nested(r, list);
+    fv_status st = end_tools(r, &list);
+    if (st != FV_OK) fv_api_name(r, "tools");
+    if (st == FV_OK && (st = end_choice(r, list)) != FV_OK) fv_api_name(r, "tool_choice");
     if (json_array_size(list) == 0 || r->out->tool_choice == FV_API_TOOL_NONE) r->chat.tools = NULL;
     r->out->tools = r->chat.tools;
     json_decref(list);
-    if (st != FV_OK) fv_api_name(r, "tools");
     return st;
 }

@@ -101,10 +101,21 @@ function start(text) {
   rebuild();
 }
 
+// What a preset sends of an image, against `exact`: "at least 15x smaller"; "" if no bound tells.
+function size(preset) {
+  const times = (model.presets.find((p) => p.name === "exact")?.bytes ?? 0) / preset.bytes;
+  return times > 1.05 ? `at least ${times < 10 ? times.toFixed(1) : Math.floor(times)}x smaller` : "";
+}
+
+// Presets are listed from `exact` to the one that sends the least, by bounds that hold for any image; those that the model cannot run
+// are left out.
 export function setModel(m) {
   model = { methods: [], presets: [], conflicts: [], ...m };
-  find("presets").replaceChildren(...model.presets.map((p) => element("option", { value: p.name }, p.meaning)));
-  find("from").replaceChildren(...model.presets.map((p) => element("option", { value: p.name }, p.name)));
+  const weight = (p) => (p.name === "exact" ? Infinity : p.bytes);
+  const ordered = model.presets.filter((p) => weight(p)).sort((a, b) => weight(b) - weight(a));
+  const words = (p, ...more) => [...more, size(p)].filter(Boolean).join(", ");
+  find("presets").replaceChildren(...ordered.map((p) => element("option", { value: p.name }, words(p, p.meaning))));
+  find("from").replaceChildren(...ordered.map((p) => element("option", { value: p.name }, words(p, p.name))));
 }
 
 find("from").onchange = (e) => start(e.target.value);

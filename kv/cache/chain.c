@@ -7,7 +7,7 @@
 
 _Static_assert(FV_KV_BLOCK == 64, "fv_chain_links_max counts with it");
 
-/* Where the cutting stands: the rows before `end` are in links. */
+/* The state of the cutting: the rows before `end` are in links. */
 typedef struct cutter {
     const fv_chain_prompt *prompt;
     int32_t end, n_text, n_visual;

@@ -31,7 +31,7 @@ typedef struct fv_chain_link {
     int32_t n_text, n_visual; /* text rows and visual rows among them; their sum is `end` */
 } fv_chain_link;
 
-/* What the KV of every row depends on. Texts are borrowed; NULL is like "". */
+/* The inputs that the KV of every row depends on. Texts are borrowed; NULL is like "". */
 typedef struct fv_chain_base {
     const char *compat;   /* names the checkpoint, its weights and the shape of its KV */
     const char *compute;  /* type of products */

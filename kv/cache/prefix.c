@@ -13,6 +13,7 @@ struct fv_prefix_cache {
     size_t row_bytes; /* of a key or a value of one head */
     size_t bytes_max;
     fv_segments segments;
+    size_t drafted; /* bytes of segments that are not kept yet */
     uint64_t kept, given_up;
 };
 
@@ -31,6 +32,7 @@ fv_status fv_prefix_cache_open(fv_device *dev, const fv_kv_shape *shape, size_t 
 
 void fv_prefix_cache_close(fv_prefix_cache *c) {
     if (!c) return;
+    assert(c->drafted == 0);
     fv_segments_fini(&c->segments);
     free(c);
 }
@@ -68,7 +70,7 @@ fv_status fv_prefix_take(fv_prefix_cache *c, const fv_chain_link *link, int32_t 
         segment[i] = fv_segments_find(&c->segments, &link[i].key);
         segment[i]->n_user++;
         out->seconds += segment[i]->seconds;
-        fv_segments_touch(segment[i]);
+        fv_segments_use(segment[i]);
     }
     return FV_OK;
 }
@@ -138,8 +140,9 @@ static void give_up(fv_prefix_cache *c, fv_prefix_segment *x) {
 
 /* Gives up segments until there is room for `bytes` more; false: they do not fit. */
 static bool make_room(fv_prefix_cache *c, size_t bytes) {
-    if (bytes > c->bytes_max) return false;
-    while (c->segments.bytes > c->bytes_max - bytes) {
+    size_t taken = c->drafted + bytes;
+    if (taken > c->bytes_max) return false;
+    while (c->segments.bytes > c->bytes_max - taken) {
         fv_prefix_segment *x = fv_segments_victim(&c->segments);
         if (!x) return false;
         give_up(c, x);
@@ -147,27 +150,7 @@ static bool make_room(fv_prefix_cache *c, size_t bytes) {
     return true;
 }
 
-static fv_prefix_segment *copy_out(fv_prefix_cache *c, const fv_kv *kv, place p) {
-    size_t bytes = (size_t)c->n_layer * (size_t)c->n_kv * 2 * (size_t)p.n * c->row_bytes;
-    size_t all = bytes + sizeof(fv_prefix_segment) + 2 * sizeof(void *);
-    if (!make_room(c, all)) return NULL;
-    fv_prefix_segment *x = calloc(1, sizeof *x);
-    if (!x) return NULL;
-    fv_status st = fv_buf_alloc(c->device, bytes, FV_BUF_DEVICE, &x->rows);
-    for (int32_t l = 0; l < c->n_layer && st == FV_OK; l++)
-        st = copy_layer(c, kv, l, p, x->rows.data, false);
-    if (st != FV_OK) {
-        fv_buf_free(&x->rows);
-        free(x);
-        return NULL;
-    }
-    x->n = p.n;
-    x->visual = p.seg == FV_SEG_VISUAL;
-    x->bytes = all;
-    return x;
-}
-
-/* Where the rows of link i are in a store. */
+/* The place of link i's rows in a store. */
 static place place_of(const fv_chain_link *link, int32_t i) {
     fv_chain_link before = i ? link[i - 1] : (fv_chain_link){.end = 0};
     bool visual = link[i].n_visual > before.n_visual;
@@ -176,45 +159,102 @@ static place place_of(const fv_chain_link *link, int32_t i) {
                    .n = link[i].end - before.end};
 }
 
-/* Finds or makes the segment of link i. */
-static fv_prefix_segment *keep_link(fv_prefix_cache *c, const char *tenant,
-                                    const fv_chain_link *link, int32_t i,
-                                    const fv_prefix_cost *cost, const fv_kv *kv) {
-    fv_prefix_segment *x = fv_segments_find(&c->segments, &link[i].key);
-    if (x) return x;
-    x = copy_out(c, kv, place_of(link, i));
+/* Makes a segment without rows yet, or NULL. */
+static fv_prefix_segment *make_segment(fv_prefix_cache *c, const fv_chain_link *link, int32_t i) {
+    place p = place_of(link, i);
+    size_t bytes = (size_t)c->n_layer * (size_t)c->n_kv * 2 * (size_t)p.n * c->row_bytes;
+    size_t all = bytes + sizeof(fv_prefix_segment) + 2 * sizeof(void *);
+    if (!make_room(c, all)) return NULL;
+    fv_prefix_segment *x = calloc(1, sizeof *x);
     if (!x) return NULL;
+    if (fv_buf_alloc(c->device, bytes, FV_BUF_DEVICE, &x->rows) != FV_OK) {
+        free(x);
+        return NULL;
+    }
     x->key = link[i].key;
+    x->n = p.n;
+    x->visual = p.seg == FV_SEG_VISUAL;
+    x->bytes = all;
+    c->drafted += all;
+    return x;
+}
+
+static void free_segment(fv_prefix_cache *c, fv_prefix_segment *x) {
+    c->drafted -= x->bytes;
+    fv_buf_free(&x->rows);
+    free(x);
+}
+
+void fv_prefix_draft_open(fv_prefix_cache *c, const fv_chain_link *link, int32_t n_link,
+                          fv_prefix_draft *out) {
+    fv_prefix_segment *x, **segment = calloc((size_t)n_link + 1, sizeof(fv_prefix_segment *));
+    int32_t n = 0;
+    *out = (fv_prefix_draft){0};
+    if (!segment) return;
+    for (; n < n_link && (x = fv_segments_find(&c->segments, &link[n].key)); n++) {
+        x->n_user++; /* the segments after it must not push it out */
+        segment[n] = x;
+    }
+    *out = (fv_prefix_draft){.n_old = n, .link = link, .segment = segment};
+    while (n < n_link && (x = make_segment(c, link, n))) segment[n++] = x;
+    out->n_link = n;
+}
+
+void fv_prefix_draft_copy(fv_prefix_cache *c, fv_prefix_draft *d, const fv_kv *kv, int32_t l0,
+                          int32_t l1) {
+    fv_status st = FV_OK;
+    for (int32_t l = l0; l < l1 && st == FV_OK; l++)
+        for (int32_t i = d->n_old; i < d->n_link && st == FV_OK; i++)
+            st = copy_layer(c, kv, l, place_of(d->link, i), d->segment[i]->rows.data, false);
+    if (st != FV_OK) fv_prefix_draft_drop(c, d);
+}
+
+static void close_draft(fv_prefix_draft *d) {
+    for (int32_t i = 0; i < d->n_old; i++) d->segment[i]->n_user--;
+    free(d->segment);
+    *d = (fv_prefix_draft){0};
+}
+
+void fv_prefix_draft_drop(fv_prefix_cache *c, fv_prefix_draft *d) {
+    for (int32_t i = d->n_old; i < d->n_link; i++) free_segment(c, d->segment[i]);
+    close_draft(d);
+}
+
+/* Adds a segment, unless another draft has meanwhile; returns the one that is kept, or NULL. */
+static fv_prefix_segment *add_segment(fv_prefix_cache *c, const char *tenant, fv_prefix_segment *x,
+                                      const fv_prefix_cost *cost) {
+    fv_prefix_segment *there = fv_segments_find(&c->segments, &x->key);
     x->seconds = x->n * (x->visual ? cost->visual : cost->text);
-    if (fv_segments_add(&c->segments, tenant, x) == FV_OK) {
+    if (!there && fv_segments_add(&c->segments, tenant, x) == FV_OK) {
+        c->drafted -= x->bytes;
         c->kept++;
         return x;
     }
-    fv_buf_free(&x->rows);
-    free(x);
-    return NULL;
+    free_segment(c, x);
+    return there;
+}
+
+void fv_prefix_draft_keep(fv_prefix_cache *c, fv_prefix_draft *d, const char *tenant,
+                          const fv_prefix_cost *cost) {
+    int32_t n = d->n_old;
+    while (n < d->n_link && (d->segment[n] = add_segment(c, tenant, d->segment[n], cost))) n++;
+    for (int32_t i = n + 1; i < d->n_link; i++) free_segment(c, d->segment[i]);
+    while (n > 0) fv_segments_renew(d->segment[--n]);
+    close_draft(d);
 }
 
 void fv_prefix_keep(fv_prefix_cache *c, const char *tenant, const fv_chain_link *link,
                     int32_t n_link, const fv_prefix_cost *cost, const fv_kv *kv) {
-    fv_prefix_segment *x, **used = calloc((size_t)n_link + 1, sizeof(fv_prefix_segment *));
-    int32_t n = 0;
-    if (!used) return;
-    while (n < n_link && (x = keep_link(c, tenant, link, n, cost, kv))) {
-        x->n_user++; /* the segments after it must not push it out */
-        used[n++] = x;
-    }
-    while (n > 0) {
-        fv_segments_touch(used[--n]);
-        used[n]->n_user--;
-    }
-    free(used);
+    fv_prefix_draft d;
+    fv_prefix_draft_open(c, link, n_link, &d);
+    fv_prefix_draft_copy(c, &d, kv, 0, c->n_layer);
+    fv_prefix_draft_keep(c, &d, tenant, cost);
 }
 
 /* ---- counters ----------------------------------------------------------------------------- */
 
 fv_prefix_counters fv_prefix_cache_count(const fv_prefix_cache *c) {
-    return (fv_prefix_counters){.bytes = c->segments.bytes,
+    return (fv_prefix_counters){.bytes = c->segments.bytes + c->drafted,
                                 .n_segment = c->segments.n,
                                 .n_tenant = c->segments.n_tenant,
                                 .kept = c->kept,

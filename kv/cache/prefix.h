@@ -6,14 +6,15 @@
  *
  *   take   the longest prefix of a chain that is kept; it stays until it is given back
  *   read   copies its rows into a request's store, layer by layer
- *   keep   copies the segments that are not kept yet out of a store that has been filled
+ *   keep   copies the segments that are not kept yet out of a store that has been filled; or, where stages of the
+ *          policy change layers as soon as they are filled, draft: layer by layer
  *
  * Rows are copied byte for byte, at the places that they have in a store that was computed: what is computed after
  * them has the same bits either way. A segment is kept once, however many prompts begin with it, and only after the
  * one before it.
  *
  * MEMORY is on the store's device, apart from the pool, and never exceeds bytes_max, bookkeeping included. When it is
- * full, the tenant that holds most gives up its least recently used segments, so each of T tenants keeps up to a T-th
+ * full, the tenant that holds most gives up segments (segments.h says which), so each of T tenants keeps up to a T-th
  * whatever the others send. Segments that a request has taken stay. For the thread that computes. */
 #include "kv/cache/chain.h"
 #include "kv/kv.h"
@@ -57,6 +58,23 @@ typedef struct fv_prefix_cost {
  * ones only if memory does not suffice for all. */
 void fv_prefix_keep(fv_prefix_cache *c, const char *tenant, const fv_chain_link *link,
                     int32_t n_link, const fv_prefix_cost *cost, const fv_kv *kv);
+
+/* Segments that are being copied out of a store. */
+typedef struct fv_prefix_draft {
+    int32_t n_link, n_old;              /* segments; the first n_old were kept already, and stay */
+    const fv_chain_link *link;          /* borrowed */
+    struct fv_prefix_segment **segment; /* [n_link] private */
+} fv_prefix_draft;                      /* {0} has none */
+
+/* Opens a draft of the segments of a chain, as many as there is memory for; copies layers [l0, l1) of them, which the
+ * store holds raw; and keeps them, once all layers were copied, or drops them. Both empty the draft. */
+void fv_prefix_draft_open(fv_prefix_cache *c, const fv_chain_link *link, int32_t n_link,
+                          fv_prefix_draft *out);
+void fv_prefix_draft_copy(fv_prefix_cache *c, fv_prefix_draft *d, const fv_kv *kv, int32_t l0,
+                          int32_t l1);
+void fv_prefix_draft_keep(fv_prefix_cache *c, fv_prefix_draft *d, const char *tenant,
+                          const fv_prefix_cost *cost);
+void fv_prefix_draft_drop(fv_prefix_cache *c, fv_prefix_draft *d);
 
 typedef struct fv_prefix_counters {
     size_t bytes;            /* held now */

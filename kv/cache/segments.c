@@ -1,4 +1,4 @@
-/* A table by key with chained buckets, and a list for each tenant. The walk over the tenants when memory is full is
+/* A table by key with chained buckets, and two lists for each tenant. The walk over the tenants when memory is full is
  * short: there are as many as have segments, and one holds most. */
 #include "kv/cache/segments.h"
 
@@ -78,27 +78,35 @@ static void free_tenant(fv_segments *s, fv_prefix_tenant *t) {
     free(t);
 }
 
+static fv_prefix_list *list_of(const fv_prefix_segment *x) {
+    return x->again ? &x->tenant->again : &x->tenant->once;
+}
+
 static void link_newest(fv_prefix_segment *x) {
-    fv_prefix_tenant *t = x->tenant;
+    fv_prefix_list *l = list_of(x);
     x->newer = NULL;
-    x->older = t->newest;
-    if (t->newest)
-        t->newest->newer = x;
-    else
-        t->oldest = x;
-    t->newest = x;
+    x->older = l->newest;
+    *(l->newest ? &l->newest->newer : &l->oldest) = x;
+    l->newest = x;
+    l->bytes += x->bytes;
 }
 
 static void unlink_used(fv_prefix_segment *x) {
-    fv_prefix_tenant *t = x->tenant;
-    *(x->newer ? &x->newer->older : &t->newest) = x->older;
-    *(x->older ? &x->older->newer : &t->oldest) = x->newer;
+    fv_prefix_list *l = list_of(x);
+    *(x->newer ? &x->newer->older : &l->newest) = x->older;
+    *(x->older ? &x->older->newer : &l->oldest) = x->newer;
+    l->bytes -= x->bytes;
 }
 
-void fv_segments_touch(fv_prefix_segment *x) {
+static void move(fv_prefix_segment *x, bool again) {
     unlink_used(x);
+    x->again = again;
     link_newest(x);
 }
+
+void fv_segments_renew(fv_prefix_segment *x) { move(x, x->again); }
+
+void fv_segments_use(fv_prefix_segment *x) { move(x, true); }
 
 /* ---- both ------------------------------------------------------------------------------- */
 
@@ -124,28 +132,36 @@ void fv_segments_drop(fv_segments *s, fv_prefix_segment *x) {
     t->bytes -= x->bytes;
     s->bytes -= x->bytes;
     s->n--;
-    if (!t->newest) free_tenant(s, t);
+    if (!t->once.newest && !t->again.newest) free_tenant(s, t);
     fv_buf_free(&x->rows);
     free(x);
 }
 
-static fv_prefix_segment *oldest_unused(const fv_prefix_tenant *t) {
-    fv_prefix_segment *x = t->oldest;
+static fv_prefix_segment *unused_of(const fv_prefix_list *l) {
+    fv_prefix_segment *x = l->oldest;
     while (x && x->n_user > 0) x = x->newer;
     return x;
 }
 
-fv_prefix_segment *fv_segments_victim(const fv_segments *s) {
-    const fv_prefix_tenant *most = NULL;
-    for (const fv_prefix_tenant *t = s->tenants; t; t = t->next)
+/* Returns the segment that a tenant gives up next, or NULL. Its second list shrinks only now, when memory is full. */
+static fv_prefix_segment *next_of(fv_prefix_tenant *t) {
+    while (t->again.bytes > t->bytes / 5 * 4) move(t->again.oldest, false);
+    fv_prefix_segment *x = unused_of(&t->once);
+    return x ? x : unused_of(&t->again);
+}
+
+fv_prefix_segment *fv_segments_victim(fv_segments *s) {
+    fv_prefix_tenant *most = NULL;
+    for (fv_prefix_tenant *t = s->tenants; t; t = t->next)
         if (!most || t->bytes > most->bytes) most = t;
-    fv_prefix_segment *x = most ? oldest_unused(most) : NULL;
-    for (const fv_prefix_tenant *t = s->tenants; t && !x; t = t->next) x = oldest_unused(t);
+    fv_prefix_segment *x = most ? next_of(most) : NULL;
+    for (fv_prefix_tenant *t = s->tenants; t && !x; t = t->next) x = next_of(t);
     return x;
 }
 
 void fv_segments_fini(fv_segments *s) {
-    while (s->tenants) fv_segments_drop(s, s->tenants->oldest);
+    for (fv_prefix_tenant *t; (t = s->tenants);)
+        fv_segments_drop(s, t->once.oldest ? t->once.oldest : t->again.oldest);
     free(s->bucket);
     *s = (fv_segments){0};
 }

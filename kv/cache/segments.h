@@ -2,9 +2,15 @@
 #define FOVEA_KV_CACHE_SEGMENTS_H
 
 /* SEGMENTS by key, and by tenant in the order of their use: the bookkeeping of the prefix cache (prefix.c), which knows
- * no KV. A segment that is used moves ahead of those used longer ago; users of a chain go from its last segment to its
- * first, so a segment is always ahead of those after it in the chain, and the last of a tenant's list has none after it.
- * One thread at a time. */
+ * no KV.
+ *
+ * A tenant has two lists (segmented LRU: Karedla, Love, Wherry, Computer 27(3), 1994). A new segment is in the first; one
+ * that is used again moves to the second. When memory is full, the second list has at most four fifths of the tenant's
+ * bytes, and gives its last segments back to the first. The last of the first list is given up first. So prompts that come
+ * once push out each other, and not those that come again.
+ *
+ * Whoever uses a chain goes from its last segment to its first. So in a list a segment is ahead of those after it in the
+ * chain, and it is in the second list if one of these is: what is given up has none after it. One thread at a time. */
 #include "common/buf.h"
 #include "kv/cache/chain.h"
 
@@ -14,6 +20,7 @@ typedef struct fv_prefix_segment {
     fv_chain_key key;
     int32_t n; /* rows */
     bool visual;
+    bool again;     /* it is in its tenant's second list */
     int32_t n_user; /* prefixes that hold it; it is not given up meanwhile */
     double seconds; /* that its rows took to compute */
     fv_buf rows;    /* [layers, KV heads, keys and values, n] */
@@ -23,11 +30,16 @@ typedef struct fv_prefix_segment {
     struct fv_prefix_segment *newer, *older; /* in its tenant's list */
 } fv_prefix_segment;
 
+typedef struct fv_prefix_list {
+    fv_prefix_segment *newest, *oldest;
+    size_t bytes;
+} fv_prefix_list;
+
 struct fv_prefix_tenant {
     fv_prefix_tenant *next;
     char *name;
     size_t bytes;
-    fv_prefix_segment *newest, *oldest;
+    fv_prefix_list once, again;
 };
 
 typedef struct fv_segments {
@@ -43,14 +55,15 @@ void fv_segments_fini(fv_segments *s); /* frees all */
 
 fv_prefix_segment *fv_segments_find(const fv_segments *s, const fv_chain_key *key); /* or NULL */
 
-/* Adds a segment of a tenant as the one used last, and owns it from then on; on failure the caller keeps it. */
+/* Adds a segment of a tenant as the newest one, and owns it from then on; on failure the caller keeps it. */
 fv_status fv_segments_add(fv_segments *s, const char *tenant, fv_prefix_segment *segment);
-void fv_segments_touch(fv_prefix_segment *segment); /* it is used now */
+void fv_segments_use(fv_prefix_segment *segment);   /* it is used again */
+void fv_segments_renew(fv_prefix_segment *segment); /* it is as new as one that is added now */
 void fv_segments_drop(fv_segments *s, fv_prefix_segment *segment);
 
-/* Returns the segment to give up next: of the tenant that holds most the least recently used one that has no user;
- * of another tenant, if that one has none. NULL: all have users. */
-fv_prefix_segment *fv_segments_victim(const fv_segments *s);
+/* Returns the segment to give up next: of the tenant that holds most, the last one without a user; of another tenant, if
+ * that one has none. NULL: all have users. */
+fv_prefix_segment *fv_segments_victim(fv_segments *s);
 
 fv_prefix_tenant *fv_segments_tenant(const fv_segments *s, const char *name); /* or NULL */
 

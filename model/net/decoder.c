@@ -22,7 +22,7 @@
 #include "common/convert.h"
 #include "model/net/experts.h"
 #include "model/net/forward_tables.h"
-#include "model/net/recurrent.h"
+#include "model/net/recurrent_internal.h"
 
 /* Activations of one layer. */
 typedef struct layer_scratch {
@@ -116,6 +116,11 @@ static fv_status load_weights(fv_decoder *dec, const fv_text_weights *host) {
 
 fv_status fv_decoder_open(fv_backend *be, const fv_text_config *cfg, const fv_text_weights *host,
                           fv_decoder **out) {
+    if (cfg->recurrent.n && be->device != fv_device_host())
+        return FV_FAIL(
+            FV_EUNSUPPORTED,
+            "this model has recurrent layers, which %s does not compute: use --device cpu",
+            be->ops->name);
     fv_decoder *dec = calloc(1, sizeof *dec);
     if (!dec) return FV_FAIL(FV_ENOMEM, "out of memory for the decoder");
     *dec = (fv_decoder){

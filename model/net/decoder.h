@@ -37,6 +37,7 @@
 
 typedef struct fv_decoder fv_decoder; /* opaque; borrows backend, config and host weights */
 
+/* FV_EUNSUPPORTED for recurrent layers on another device than the host. */
 fv_status fv_decoder_open(fv_backend *be, const fv_text_config *cfg, const fv_text_weights *host,
                           fv_decoder **out);
 void fv_decoder_close(fv_decoder *dec); /* NULL is fine */

@@ -1,4 +1,4 @@
-/* What the recurrent layers of a model refuse. Methods act on the attention of its layers alone: tokens
+/* Policies that models with recurrent layers refuse. Methods act on the attention of its layers alone: tokens
  * that are dropped before a layer do not enter its recurrent layers, and those that ran stay in their
  * state. Pure function, any thread. */
 #include "policy/plan/contribute.h"

@@ -229,7 +229,8 @@ static fv_prefill_request request_of(fv_prefill_job *j) {
     r.embeds = embeds_of(j);
     r.n_kept = j->prefix.rows;
     r.fill = fv_prefill_job_fill;
-    r.fill_user = j;
+    r.computed = j->link && !fv_prefill_job_shares(j) ? fv_prefill_job_draft : NULL;
+    r.kept_user = j;
     r.plan = &j->plan;
     r.kv = j->kv;
     r.visual_tokens = j->visual_tokens;

@@ -119,8 +119,9 @@ typedef struct fv_prefill_job {
         n_skip; /* items that are not needed, as `prefix` has their rows; `encoded` begins after them */
     struct fv_job_digest *digest_of; /* [n_item] of their contents; NULL: not made */
     int32_t n_link;
-    fv_chain_link *link;  /* [n_link] the prompt's chain; NULL: not made */
-    fv_rope_map rope_map; /* the prompt's; its grids are in the arena */
+    fv_chain_link *link;   /* [n_link] the prompt's chain; NULL: not made */
+    fv_prefix_draft draft; /* what is kept of the run */
+    fv_rope_map rope_map;  /* the prompt's; its grids are in the arena */
     int32_t n_encoded;
     fv_kept_map_watch *watch;
 } fv_prefill_job; /* {0} may be released and freed */

@@ -14,28 +14,39 @@ static const fv_model_config *config_of(const fv_prefill_job *j) {
 
 /* ---- who shares ---------------------------------------------------------------------------- */
 
-/* Whether the rows of a layer are those of `exact` when the prompt has run. */
-static bool is_raw(const fv_plan *plan, int32_t l) {
-    return !plan->prune.mask[l] && !plan->prune.drop_visual_kv[l] && !plan->capture[l] &&
-           plan->share.source_layer[l] == l && plan->evict.rank_from[l] < 0;
-}
-
-static bool plan_is_raw(const fv_plan *plan) {
-    bool raw = !plan->condense.acts && plan->prune.n_edit == 0 && !plan->prune.renumbers &&
-               !plan->select.count && plan->select.window.rows == 0 && !fv_plan_packs_any(plan) &&
-               plan->evict.accum.kind == FV_ACCUM_NONE && plan->evict.accum_tokens == 0;
-    for (int32_t l = 0; l < plan->shape.n_layer; l++) raw &= is_raw(plan, l);
+/* Whether the prompt's rows are computed as `exact` computes them: no token is dropped or masked before the last layer,
+ * and layers have keys of their own. */
+static bool computes_raw(const fv_plan *plan) {
+    /* The state of recurrent layers holds the whole prompt, and the cache has none of its prefixes. */
+    bool raw = !plan->shape.state_bytes && !plan->condense.acts && plan->prune.n_edit == 0 &&
+               !plan->prune.renumbers;
+    for (int32_t l = 0; l < plan->shape.n_layer; l++)
+        raw &= !plan->prune.mask[l] && !(plan->capture[l] & ~FV_CAPTURE_LAST_ROW) &&
+               plan->share.source_layer[l] == l;
     return raw;
 }
 
-bool fv_prefill_job_shares(const fv_prefill_job *j) {
-    const fv_prefill_request *r = &j->prefill;
-    bool observed = r->attention || r->visual_mass || r->ablation || r->head_max || r->row_logits;
-    /* A kept prompt has the KV of its tokens, and not the recurrent layers' state after them. */
-    bool recurrent = config_of(j)->text.recurrent.n > 0;
-    return j->prefixes && j->kv && !recurrent && !observed && !j->want_scores &&
-           !j->want_features && j->encoded.n_added == 0 && plan_is_raw(&j->plan);
+/* Whether they also stay as they are, and nothing looks at them. */
+static bool stays_raw(const fv_plan *plan) {
+    bool raw = !plan->select.count && plan->select.window.rows == 0 && !fv_plan_packs_any(plan) &&
+               plan->evict.accum.kind == FV_ACCUM_NONE && plan->evict.accum_tokens == 0;
+    for (int32_t l = 0; l < plan->shape.n_layer; l++)
+        raw &= !plan->prune.drop_visual_kv[l] && !plan->capture[l] && plan->evict.rank_from[l] < 0;
+    return raw;
 }
+
+static bool may_cache(const fv_prefill_job *j) {
+    const fv_prefill_request *r = &j->prefill;
+    bool observed = r->attention || r->visual_mass || r->ranked || r->ablation || r->head_max ||
+                    r->row_logits || j->want_scores || j->want_features;
+    return j->prefixes && j->kv && !observed && computes_raw(&j->plan);
+}
+
+bool fv_prefill_job_caches(const fv_prefill_job *j) {
+    return may_cache(j) && j->encoded.n_added == 0;
+}
+
+bool fv_prefill_job_shares(const fv_prefill_job *j) { return may_cache(j) && stays_raw(&j->plan); }
 
 /* ---- digests of images ----------------------------------------------------------------------- */
 
@@ -155,7 +166,7 @@ fv_status fv_prefill_job_chain(fv_prefill_job *j) {
     const fv_engine *e = j->engine;
     fv_chain_visual *visual = NULL;
     fv_chain_link *link;
-    int32_t n_visual = 0;
+    int32_t n_visual = 0, deferred = stays_raw(&j->plan) ? 0 : j->n_replay;
     if (j->link) return FV_OK;
     FV_TRY(list_visual(j, &visual, &n_visual));
     fv_chain_base base = {.compat = e->fingerprint,
@@ -163,7 +174,7 @@ fv_status fv_prefill_job_chain(fv_prefill_job *j) {
                           .kv_dtype = fv_dtype_name(fv_kv_pool_shape(j->pool)->dtype),
                           .tenant = j->owner,
                           .salt = j->salt};
-    fv_chain_prompt prompt = {.n = j->prompt.n,
+    fv_chain_prompt prompt = {.n = j->prompt.n - deferred,
                               .ids = j->prompt.ids,
                               .n_visual = n_visual,
                               .visual = visual,
@@ -175,8 +186,15 @@ fv_status fv_prefill_job_chain(fv_prefill_job *j) {
     return FV_OK;
 }
 
-/* The last row is always computed, as its logits are wanted. */
-static int32_t rows_max(const fv_prefill_job *j) { return j->prompt.n - 1; }
+/* The last row is always computed, as its logits are wanted; and so are the rows whose attention stages look at. */
+static int32_t rows_max(const fv_prefill_job *j) {
+    const fv_plan *plan = &j->plan;
+    int32_t seen = 1;
+    if (stays_raw(plan)) return j->prompt.n - seen;
+    if (plan->select.window.rows > seen) seen = plan->select.window.rows;
+    if (plan->evict.accum_tokens > seen) seen = plan->evict.accum_tokens;
+    return j->prompt.n - j->n_replay - seen;
+}
 
 int32_t fv_prefill_job_prefix_rows(const fv_prefill_job *j) {
     return fv_prefix_rows(j->prefixes, j->link, j->n_link, rows_max(j));
@@ -212,11 +230,11 @@ fv_status fv_prefill_job_take_prefix(fv_prefill_job *j) {
 }
 
 void fv_prefill_job_give_prefix(fv_prefill_job *j) {
-    fv_prefix said = j->prefix;
-    fv_prefix_give(j->prefixes, &j->prefix);
-    said.n_link = 0;
-    said.segment = NULL;
-    j->prefix = said;
+    fv_prefix held = j->prefix; /* its counts stay as they are: another thread may report them */
+    fv_prefix_draft_drop(j->prefixes, &j->draft);
+    j->prefix.n_link = 0;
+    j->prefix.segment = NULL;
+    fv_prefix_give(j->prefixes, &held);
 }
 
 fv_status fv_prefill_job_fill(void *user, fv_kv *kv, int32_t l0, int32_t l1) {
@@ -224,9 +242,17 @@ fv_status fv_prefill_job_fill(void *user, fv_kv *kv, int32_t l0, int32_t l1) {
     return fv_prefix_read(j->prefixes, &j->prefix, kv, l0, l1);
 }
 
+void fv_prefill_job_draft(void *user, const fv_kv *kv, int32_t l0, int32_t l1) {
+    fv_prefill_job *j = user;
+    if (l0 == 0) fv_prefix_draft_open(j->prefixes, j->link, j->n_link, &j->draft);
+    fv_prefix_draft_copy(j->prefixes, &j->draft, kv, l0, l1);
+}
+
 void fv_prefill_job_keep_prefix(fv_prefill_job *j, double seconds_row) {
     fv_prefix_cost cost = {.text = seconds_row, .visual = seconds_row};
     if (!j->link || !j->kv) return;
     if (j->encoded.n_row) cost.visual += (j->s_preprocess + j->s_vision) / j->encoded.n_row;
-    fv_prefix_keep(j->prefixes, j->owner ? j->owner : "", j->link, j->n_link, &cost, j->kv);
+    if (fv_prefill_job_shares(j))
+        fv_prefill_job_draft(j, j->kv, 0, fv_kv_get_shape(j->kv)->n_layer);
+    fv_prefix_draft_keep(j->prefixes, &j->draft, j->owner ? j->owner : "", &cost);
 }

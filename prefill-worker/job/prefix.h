@@ -4,18 +4,23 @@
 /* A JOB AND THE CACHE OF PREFIXES (kv/cache/prefix.h), in the order of the calls, between fv_prefill_job_begin and the
  * run:
  *
- *   shares   whether the job may use the cache at all
+ *   caches   whether the job may use the cache at all
  *   digest   hashes the contents of its images, on any thread
  *   chain    names the prompt's segments
  *   take     finds the longest prefix that is kept: its rows are not computed, and images within it are not read
  *   (unread, read, encode, run: job.h)
  *   keep     keeps what was computed, before anything changes the store
  *
- * A job shares raw rows, which only prompts have that nothing drops, packs or looks at: policies of which the plan
- * leaves the prompt as `exact` does. The rows of a hit have the bits of those of a miss, and so do its logits. */
+ * What is kept are raw rows, as they are computed before `select` and `pack` change them. So all policies share them
+ * that only act after a layer has run: rows are selected and packed anew, each time from the same bits. Policies that drop
+ * tokens between the layers, or share keys, compute whole prompts. */
 #include "prefill-worker/job/job.h"
 
-/* Whether the job may use the cache: it has one, and its plan and its observers leave rows alone. */
+/* Whether the job may use the cache: it has one, its plan computes the rows that `exact` computes, no observer needs all
+ * of them, and no image is encoded yet. */
+bool fv_prefill_job_caches(const fv_prefill_job *j);
+
+/* Whether all layers of the store hold these rows at the end, too: the plan is that of `exact`. */
 bool fv_prefill_job_shares(const fv_prefill_job *j);
 
 /* Whether images must be hashed before the chain is made. */
@@ -40,13 +45,14 @@ bool fv_prefill_job_gains(const fv_prefill_job *j, const fv_prefill_job *other);
 /* Takes the longest prefix that is kept, possibly none. */
 fv_status fv_prefill_job_take_prefix(fv_prefill_job *j);
 
-/* Gives it back; again is fine. prefix.rows and the like stay, for reports. */
+/* Gives it back, and drops what was not kept; again is fine. prefix.rows and the like stay, for reports. */
 void fv_prefill_job_give_prefix(fv_prefill_job *j);
 
-/* Keeps the prompt's rows, which the store holds in all layers. seconds_row: that a row took in this run. */
+/* Keeps the prompt's rows after the run. seconds_row: that a row took in it. */
 void fv_prefill_job_keep_prefix(fv_prefill_job *j, double seconds_row);
 
-/* fv_prefill_request.fill; user: the job. */
+/* fv_prefill_request.fill and .computed; user: the job. */
 fv_status fv_prefill_job_fill(void *user, fv_kv *kv, int32_t l0, int32_t l1);
+void fv_prefill_job_draft(void *user, const fv_kv *kv, int32_t l0, int32_t l1);
 
 #endif

@@ -35,6 +35,11 @@ int32_t fv_prefill_prompt_end(const fv_prefill *p, int32_t b) {
     return p->rows.first[b + 1] - (p->req[b].n_answer - fv_prefill_n_deferred(&p->req[b]));
 }
 
+/* Number of the prompt's rows that are running, or were kept: the keys that its last row sees. */
+static int32_t prompt_keys(const fv_prefill *p, int32_t b) {
+    return p->req[b].n_kept + fv_prefill_prompt_end(p, b) - p->rows.first[b];
+}
+
 /* Counts those of the last `rows` prompt rows of request b that are in [a, e). */
 static int32_t window_rows(const fv_prefill *p, int32_t b, int32_t rows, int32_t a, int32_t e) {
     int32_t end = fv_prefill_prompt_end(p, b), first = end - rows;
@@ -54,10 +59,8 @@ static bool any_open_block(const fv_prefill *p, int32_t layer) {
 /* Allocates sums [H, n_kind, n_key] of one layer. */
 static fv_status open_sums_at(fv_prefill *p, int32_t b, int32_t n_kind, fv_select_sums *s) {
     int32_t n_head = fv_decoder_config(p->dec)->n_head;
-    *s = (fv_select_sums){.n_head = n_head,
-                          .n_kind = n_kind,
-                          .text = p->visual[b].n,
-                          .n_key = fv_prefill_prompt_end(p, b) - p->rows.first[b]};
+    *s = (fv_select_sums){
+        .n_head = n_head, .n_kind = n_kind, .text = p->visual[b].n, .n_key = prompt_keys(p, b)};
     return FV_ARENA_NEW(&p->group, (size_t)(n_head * n_kind) * (size_t)s->n_key, s->p);
 }
 
@@ -112,10 +115,8 @@ static fv_status last_row_capture(fv_prefill *p, int32_t b, int32_t l,
                                   fv_forward_capture *capture) {
     const fv_text_config *cfg = fv_decoder_config(p->dec);
     size_t n_head = (size_t)cfg->n_head;
-    *capture = (fv_forward_capture){.layer = l,
-                                    .n_row = 1,
-                                    .text = p->visual[b].n,
-                                    .n_key = fv_prefill_prompt_end(p, b) - p->rows.first[b]};
+    *capture = (fv_forward_capture){
+        .layer = l, .n_row = 1, .text = p->visual[b].n, .n_key = prompt_keys(p, b)};
     if (wants_ablation(p, b, l))
         FV_TRY(FV_ARENA_NEW(&p->arena, n_head * (size_t)cfg->d_head, capture->o));
     return FV_ARENA_NEW(&p->arena, n_head * (size_t)capture->n_key, capture->p);

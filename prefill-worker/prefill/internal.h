@@ -112,7 +112,7 @@ fv_status fv_prefill_row_sums_capture(fv_prefill *p, int32_t b, int32_t layer, i
 
 /* ---- rows.c --------------------------------------------------------------------- */
 
-/* Lists the positions of request b's image tokens that are still running, in the run's arena. */
+/* Lists the positions of request b's image tokens that are still running, or were kept, in the run's arena. */
 fv_status fv_prefill_visual_rows(fv_prefill *p, int32_t b, int32_t **pos, int32_t *n);
 
 /* The edit before `layer`, unless its method has nothing more to decide; NULL: none. */

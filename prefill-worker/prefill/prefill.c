@@ -333,7 +333,7 @@ static fv_status end_layers(fv_prefill *p, int32_t b, int32_t l0, int32_t l1) {
 static fv_status open_layers(fv_prefill *p, int32_t b, int32_t l0, int32_t l1) {
     const fv_prefill_request *req = &p->req[b];
     for (int32_t l = l0; l < l1; l++) FV_TRY(fv_kv_extent(req->kv, l, visual_of(p, b)));
-    return req->n_kept ? req->fill(req->fill_user, req->kv, l0, l1) : FV_OK;
+    return req->n_kept ? req->fill(req->kept_user, req->kv, l0, l1) : FV_OK;
 }
 
 static fv_status run_group(fv_prefill *p, int32_t l0, int32_t l1) {
@@ -353,6 +353,7 @@ static fv_status run_group(fv_prefill *p, int32_t l0, int32_t l1) {
     for (int32_t b = 0; b < p->n_req; b++) {
         const fv_prefill_request *req = &p->req[b];
         int32_t from = p->layers_done[b];
+        if (req->computed) req->computed(req->kept_user, req->kv, l0, l1);
         p->layers_done[b] = layers_done_of(p, b, l1);
         FV_TRY(end_layers(p, b, from, p->layers_done[b]));
         FV_TRY(fv_prefill_mark_order(p, b, l0, l1));
@@ -407,12 +408,16 @@ static int32_t group_end(const fv_prefill *p, int32_t l0, int32_t n_layer) {
     return l1;
 }
 
-/* Whether an observer, or a stage between the layers, looks at rows of the prompt. */
-static bool looks_at_rows(const fv_prefill_request *req) {
-    bool looks = req->attention || req->visual_mass || req->head_max || req->row_logits ||
-                 req->plan->prune.n_edit > 0 || req->plan->select.count;
-    for (int32_t l = 0; l < req->plan->shape.n_layer; l++) looks |= req->plan->capture[l] != 0;
-    return looks;
+/* Whether rows that were kept would be missed: by a stage between the layers, an observer, or a capture. */
+static bool misses_kept(const fv_prefill_request *req) {
+    const fv_plan *plan = req->plan;
+    int32_t computed = req->n - req->n_answer - req->n_kept;
+    bool misses = req->head_max || req->row_logits || plan->prune.n_edit > 0 ||
+                  plan->select.window.rows > computed || plan->evict.accum_tokens > computed;
+    for (int32_t l = 0; l < plan->shape.n_layer; l++)
+        misses |= plan->capture[l] & ~FV_CAPTURE_LAST_ROW || plan->prune.mask[l] ||
+                  plan->share.source_layer[l] != l;
+    return misses;
 }
 
 /* Refuses prompts that are empty, or whose last token the policy could drop or cannot run again. */
@@ -421,7 +426,7 @@ static fv_status check_requests(const fv_prefill *p) {
         const fv_prefill_request *req = &p->req[b];
         assert(req->n_answer == 0 || (req->n_answer < req->n && !req->visual_mass));
         assert(req->n_answer == 0 || !req->row_logits);
-        assert(req->n_kept == 0 || (req->n_kept < req->n && !looks_at_rows(req)));
+        assert(req->n_kept == 0 || (req->n_kept < req->n && !misses_kept(req)));
         assert(!req->head_max || (req->plan->prune.n_edit == 0 && req->n_answer == 0));
         if (req->n == 0) return FV_FAIL(FV_EINVAL, "the prompt is empty: write a question");
         bool ends_with_image = req->seg[req->n - req->n_answer - 1] == FV_SEG_VISUAL;

@@ -25,10 +25,14 @@ typedef struct fv_prefill_request {
     fv_kv *kv;            /* open and empty; filled */
     /* Rows [0, n_kept) are not computed: `fill` appends their keys and values to layers [l0, l1), which are those
      * that computing them would give (kv/cache/prefix.h). `embeds` begins with the first visual row after them.
-     * 0: none. At most n - 1, and only where no stage and no observer looks at rows of the prompt. */
+     * 0: none. At most n - 1; rows whose attention is captured must be computed, and the plan must neither drop nor
+     * mask tokens nor share keys between layers. */
     int32_t n_kept;
     fv_status (*fill)(void *user, fv_kv *kv, int32_t l0, int32_t l1);
-    void *fill_user;
+    /* Called when layers [l0, l1) hold the prompt's rows as they were computed, before `select` and `pack` change
+     * them; NULL: not wanted. */
+    void (*computed)(void *user, const fv_kv *kv, int32_t l0, int32_t l1);
+    void *kept_user; /* of both */
     /* The last prompt token's attention to each key, [N, n] on the host, visual keys first, mean
      * over heads; or NULL. For a plan that drops no token, and not for n_answer > 0. */
     float *attention;

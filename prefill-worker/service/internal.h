@@ -37,6 +37,7 @@
 #include "prefill-worker/job/prefix.h"
 #include "prefill-worker/service/reading.h"
 #include "prefill-worker/service/worker.h"
+#include "serving/worker/forms.h"
 #include "telemetry/otlp/spans.h"
 
 typedef Fovea__Handoff__V1__PrefillRequest fv_prefill_message;
@@ -61,7 +62,7 @@ typedef struct fv_decode_peer {
     int32_t n_task; /* tasks that use it */
 } fv_decode_peer;
 
-/* What a task has to do with the cache of prefixes. */
+/* A task's part in the cache of prefixes. */
 typedef struct fv_task_prefix {
     bool taken;         /* what it computes is decided; others may wait for it */
     bool waited;        /* another task has computed for it, */
@@ -83,6 +84,7 @@ typedef struct fv_task {
     fv_arena arena;
     const fv_prefill_message *msg; /* in the arena */
     fv_job job;                    /* brings the task to the computing thread */
+    fv_form_unit form;             /* takes `job` there through the thread that compiles grammars */
     fv_rpc_op begun, first, over;  /* events for the loop thread: granted; first token; the end */
     atomic_bool cancelled;         /* the computing thread should end the task */
     double deadline_s;             /* of its call; 0: none */
@@ -164,6 +166,7 @@ struct fv_prefill_worker {
     fv_prefill_worker_options opt;
     fv_jobs *jobs;
     fv_reading *reading;
+    fv_forms *forms;
     fv_prefill_line line;
     fv_job wake; /* makes the computing thread look at its tasks */
     atomic_bool woken;

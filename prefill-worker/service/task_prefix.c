@@ -37,7 +37,7 @@ static void await(fv_task *t) {
 fv_status fv_task_name_prompt(fv_task *t) {
     fv_prefill_job *j = &t->prefill;
     uint64_t bytes;
-    if (!fv_prefill_job_shares(j)) return FV_OK;
+    if (!fv_prefill_job_caches(j)) return FV_OK;
     if (!fv_prefill_job_undigested(j)) return fv_prefill_job_chain(j);
     FV_TRY(fv_prefill_job_digest_begin(j, &bytes));
     fv_task_hash_images(t, bytes);

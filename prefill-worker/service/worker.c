@@ -11,6 +11,7 @@
 #include "common/log.h"
 #include "prefill-worker/service/internal.h"
 #include "rpc/message.h"
+#include "serving/worker/request.h"
 #include "serving/worker/token_message.h"
 #include "transport/grpc.h"
 
@@ -325,7 +326,12 @@ static fv_status on_request(fv_rpc_call *c, grpc_byte_buffer *message) {
     }
     t->born_s = t->arrived_s - 1e-3 * t->msg->age_ms;
     t->until_s = fv_clock_s() + 1e-3 * (double)fv_rpc_call_left_ms(c);
-    FV_TRY(fv_jobs_post(w->jobs, &t->job));
+    fv_grammar_spec form;
+    FV_TRY(fv_fail_caller(fv_request_grammar(t->msg->request->rules, &form)));
+    if (form.kind)
+        fv_forms_add(w->forms, &t->form, &form, w->jobs, &t->job);
+    else
+        FV_TRY(fv_jobs_post(w->jobs, &t->job));
     t->posted = true;
     if (w->opt.on_change) w->opt.on_change(w->opt.user);
     return FV_OK;
@@ -403,11 +409,13 @@ fv_status fv_prefill_worker_open(const fv_prefill_worker_options *opt, fv_prefil
     FV_TRY_GOTO(fv_prefill_line_open(w), st, fail);
     FV_TRY_GOTO(fv_pulse_open(&w->pulse), st, fail);
     FV_TRY_GOTO(fv_reading_open(&w->reading), st, fail);
+    FV_TRY_GOTO(fv_forms_open(&w->forms), st, fail);
     FV_TRY_GOTO(fv_jobs_start(&jobs, &w->jobs), st, fail);
     FV_TRY_GOTO(open_pairs(w), st, fail);
     *out = w;
     return FV_OK;
 fail:
+    fv_forms_close(w->forms);
     fv_reading_close(w->reading);
     fv_jobs_stop(w->jobs);
     fv_prefill_line_close(w);
@@ -420,7 +428,8 @@ static void on_pairs_closed(void *user) {
     fv_prefill_worker *w = user;
     void (*closed)(void *) = w->closed;
     user = w->closed_user;
-    fv_reading_close(w->reading); /* no task is left, so no thread waits for another */
+    fv_forms_close(w->forms); /* no task is left, so no thread waits for another */
+    fv_reading_close(w->reading);
     fv_jobs_stop(w->jobs);
     fv_prefill_line_close(w);
     fv_pulse_close(w->pulse);

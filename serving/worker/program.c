@@ -33,8 +33,12 @@ static void measure_metrics(void *user) {
 
 static fv_status introduce(void *user, const char *address, Fovea__Fleet__V1__Introduction **out) {
     fv_worker_program *p = user;
-    const char *const *names;
+    const char *const *names, *const former = fv_options_string(p->o, "model-name");
     int n_name = fv_options_list(p->o, "served-model-name", &names);
+    if (n_name == 0 && former) {
+        names = &former;
+        n_name = 1;
+    }
     fv_model_info_options opt = {.name = p->name,
                                  .models = names,
                                  .n_model = n_name,

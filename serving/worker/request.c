@@ -36,7 +36,8 @@ static fv_status read_rule_ids(const char *name, const uint32_t *in, size_t n, i
     return FV_OK;
 }
 
-static fv_status read_constraint(const Fovea__Inference__V1__Constraint *m, fv_grammar_spec *out) {
+fv_status fv_request_grammar(const Fovea__Inference__V1__TokenRules *rules, fv_grammar_spec *out) {
+    const Fovea__Inference__V1__Constraint *m = rules ? rules->constraint : NULL;
     *out = (fv_grammar_spec){0};
     if (!m) return FV_OK;
     switch (m->kind_case) {
@@ -82,7 +83,7 @@ fv_status fv_request_rules(const Fovea__Inference__V1__TokenRules *m, fv_arena *
     out->min_tokens = m->min_tokens <= INT32_MAX ? (int32_t)m->min_tokens : INT32_MAX;
     out->n_bad_word = (int32_t)m->n_bad_words;
     out->bad_word = (const char *const *)m->bad_words;
-    FV_TRY(read_constraint(m->constraint, &out->grammar));
+    FV_TRY(fv_request_grammar(m, &out->grammar));
     FV_TRY(read_rule_ids("allowed_token_ids", m->allowed_token_ids, m->n_allowed_token_ids,
                          FV_MAX_ALLOWED, arena, &out->allowed, &out->n_allowed));
     return read_rule_ids("stop_token_ids", m->stop_token_ids, m->n_stop_token_ids, FV_MAX_STOP_IDS,

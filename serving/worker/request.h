@@ -17,6 +17,9 @@ fv_sampling fv_request_sampling(const Fovea__Inference__V1__Sampling *m, uint32_
 fv_status fv_request_rules(const Fovea__Inference__V1__TokenRules *m, fv_arena *arena,
                            fv_token_rules *out);
 
+/* Reads the grammar of the rules; kind 0: none. Its texts are borrowed from the message. */
+fv_status fv_request_grammar(const Fovea__Inference__V1__TokenRules *rules, fv_grammar_spec *out);
+
 /* Whether the rules have a grammar. It says where the answer ends, so ignore_eos has no effect beside it. */
 bool fv_request_constrained(const Fovea__Inference__V1__TokenRules *m);
 

@@ -1,4 +1,4 @@
-/* Warns at the start of a worker that its memory is too small. The worker starts nevertheless: weights are mapped
+/* Divides the memory of a worker. Warns at its start if that is too small. The worker starts nevertheless: weights are mapped
  * files, which the system rereads if they do not fit, and a KV pool that is never full may fit. */
 #include "serving/worker/room.h"
 
@@ -20,4 +20,10 @@ bool fv_worker_check_memory(size_t weights, size_t kv, size_t limit) {
                "load: set --kv-bytes to at most %zu, or raise the limit of the container\"",
                weights, kv, limit, limit - weights);
     return false;
+}
+
+size_t fv_worker_spare_memory(size_t weights, size_t kv, size_t limit) {
+    size_t left = weights < limit ? limit - weights : 0;
+    left = kv < left ? left - kv : 0;
+    return left / 2 < limit / 8 ? left / 2 : limit / 8;
 }

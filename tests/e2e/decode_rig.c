@@ -21,12 +21,15 @@ void run_loop_ms(uint64_t ms) {
     while (uv_now(&rig.loop) < until) uv_run(&rig.loop, UV_RUN_ONCE);
 }
 
-void write_checkpoint(void) {
+void write_checkpoint_of(const char *family) {
     snprintf(rig.dir, sizeof rig.dir, "%s/decode-%d", FOVEA_TEST_TMP, (int)getpid());
-    fv_synth_options opt = {.dir = rig.dir, .shape = "tiny", .dtype = FV_F32, .seed = 5};
+    fv_synth_options opt = {
+        .dir = rig.dir, .shape = "tiny", .family = family, .dtype = FV_F32, .seed = 5};
     fv_synth_report report;
     need(fv_synth_write(&opt, &report));
 }
+
+void write_checkpoint(void) { write_checkpoint_of(NULL); }
 
 void remove_checkpoint(void) {
     static command_result r;

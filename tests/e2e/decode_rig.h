@@ -86,7 +86,8 @@ extern decode_rig rig;
 void need(fv_status st); /* FV_OK */
 void run_loop_ms(uint64_t ms);
 
-void write_checkpoint(void); /* the suite's init and fini */
+void write_checkpoint(void);                  /* the suite's init and fini */
+void write_checkpoint_of(const char *family); /* of another family than LLaVA: again, after init */
 void remove_checkpoint(void);
 
 void open_all(const fv_decode_options *with); /* NULL: the defaults */

@@ -265,8 +265,38 @@ def a_conversation_is_kept_and_goes_on():
     refused(dict(more, conversation=first["conversation"]), None, "", 404)
 
 
+def answers_have_the_form_that_was_asked_for():
+    schema = {"type": "object", "additionalProperties": False, "required": ["color", "n", "tags"], "properties": {
+        "color": {"enum": ["red", "green"]}, "n": {"type": "integer", "minimum": 0, "maximum": 99},
+        "tags": {"type": "array", "maxItems": 2, "items": {"type": "string", "maxLength": 4}}}}
+    body = question(response_format={"type": "json_schema", "json_schema": {"name": "x", "schema": schema}},
+                    temperature=1.5, seed=3, max_tokens=300, n=2, min_tokens=290)
+    choices = ask("/v1/chat/completions", body)["choices"]
+    for choice in choices:  # min_tokens and ignore_eos do not keep a finished answer from ending
+        value = json.loads(choice["message"]["content"])
+        assert choice["finish_reason"] == "stop" and list(value) == ["color", "n", "tags"], choice
+        assert value["color"] in ("red", "green") and 0 <= value["n"] <= 99, value
+        assert all(len(t) <= 4 for t in value["tags"]) and len(value["tags"]) <= 2, value
+    texts = ["", ""]
+    for chunk in stream(body):
+        for c in chunk["choices"]:
+            texts[c["index"]] += c["delta"].get("content") or ""
+    assert texts == [c["message"]["content"] for c in choices], (texts, choices)
+    words = ["a cat", "a dog on a mat", "nothing"]
+    for form in dict(guided_choice=words), dict(structured_outputs={"regex": "a cat|a dog on a mat|nothing"}), \
+            dict(structured_outputs={"grammar": 'root ::= "a cat" | "a dog on a mat" | "nothing"'}):
+        got = ask("/v1/chat/completions", question(max_tokens=60, **form))["choices"][0]
+        assert got["message"]["content"] in words and got["finish_reason"] == "stop", got
+    cut = ask("/v1/chat/completions", question(max_tokens=3, guided_choice=["x" * 200]))["choices"][0]
+    assert cut["finish_reason"] == "length" and set(cut["message"]["content"]) == {"x"}, cut
+    kept = ask("/v1/chat/completions", question(keep_ms=20000, max_tokens=4))["choices"][0]["fovea"]
+    more = dict(messages=[{"role": "user", "content": "and now?"}], max_tokens=60, guided_choice=words,
+                conversation=kept["conversation"])
+    assert ask("/v1/chat/completions", more)["choices"][0]["message"]["content"] in words
+
+
 def mistakes_are_named():
-    refused(question(tool_choice="required"), "tool_choice", "not supported")
+    refused(question(tool_choice="required"), "tool_choice", "no tools to call")
     refused(question(response_format={"type": "xml"}), "response_format", "json_schema")
     refused(question(guided_json={"type": "string", "not": {"type": "null"}}), None, "'not'")
     refused(question(guided_regex="(a"), None, "not closed")
@@ -370,7 +400,7 @@ for check in [the_fleet_is_healthy_and_has_a_model, a_stream_has_the_text_of_the
               usage_comes_with_each_chunk_if_asked_for, tokens_kept_of_earlier_prompts_are_counted,
               what_has_no_effect_is_ignored, the_server_describes_itself,
               the_template_decides_about_turns,
-              a_conversation_is_kept_and_goes_on, mistakes_are_named,
+              a_conversation_is_kept_and_goes_on, answers_have_the_form_that_was_asked_for, mistakes_are_named,
               the_page_is_its_own_and_knows_where_tokens_are, a_client_that_leaves_ends_its_work,
               a_connection_serves_many_requests, without_a_router_it_is_unavailable_also_to_pages_elsewhere]:
     print(check.__name__, flush=True)

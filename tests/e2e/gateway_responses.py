@@ -78,12 +78,33 @@ def a_stream_has_the_same_text():
     assert got[0]["type"] == "response.created" and got[-1]["type"] in ("response.completed", "response.incomplete")
 
 
+def a_call_can_be_required():
+    enum = lambda *words: {"type": "object", "properties": {"w": {"$ref": "#/$defs/W"}}, "required": ["w"],
+                           "additionalProperties": False, "$defs": {"W": {"enum": list(words)}}}
+    functions = [{"name": "paint", "parameters": enum("red", "blue")}, {"name": "wait", "parameters": enum("long", "short")}]
+    legal = {"paint": ("red", "blue"), "wait": ("long", "short")}
+    tools = [{"type": "function", "function": f} for f in functions]
+    body = {"messages": [{"role": "user", "content": "What now?"}], "tools": tools, "max_tokens": 500, "seed": 3}
+    for choice, names in ("required", legal), ({"type": "function", "function": {"name": "wait"}}, ["wait"]):
+        a = ask("POST", "/v1/chat/completions", dict(body, tool_choice=choice))["choices"][0]
+        f = a["message"]["tool_calls"][0]["function"]
+        assert a["finish_reason"] == "tool_calls" and a["message"]["content"] is None, a
+        assert f["name"] in names and json.loads(f["arguments"])["w"] in legal[f["name"]], f
+    a = respond("What now?", tools=[dict(f, type="function") for f in functions], tool_choice="required", max_output_tokens=500)
+    call = a["output"][0]
+    assert call["type"] == "function_call" and json.loads(call["arguments"])["w"] in legal[call["name"]], a
+    refused = dict(body, tool_choice="required", tools=[{"type": "function", "function": {"name": "f", "parameters": {
+        "type": "object", "properties": {"a": {"if": {}, "then": {}}}}}}])
+    assert "'if'" in ask("POST", "/v1/chat/completions", refused, 400)["error"]["message"]
+
+
 def plain(path):
     with open(path, "rb") as f:
         picture = "data:image/png;base64," + base64.b64encode(f.read()).decode()
     assert ask("GET", "/fovea/model").get("tool_parser", "") == ""
     one_continues_it(a_response_is_what_a_chat_answers(picture), picture)
     a_stream_has_the_same_text()
+    a_call_can_be_required()
 
 
 def marked():
@@ -92,9 +113,10 @@ def marked():
     messages = [{"role": "user", "content": "hi"}]
     count = lambda **more: ask("POST", "/tokenize", dict(messages=messages, **more))["count"]
     tools = [{"type": "function", "function": TOOL}]
+    strict = [{"type": "function", "function": dict(TOOL, strict=True)}]
     assert count(tools=tools) > count(tools=[]) == count(), "the template has the tools"
     for more, thinks in ({}, True), ({"chat_template_kwargs": {"enable_thinking": False}}, False):
-        for extra in {}, {"tools": tools}:
+        for extra in {}, {"tools": tools}, {"tools": strict}:
             a = ask("POST", "/v1/chat/completions", dict(messages=messages, max_tokens=6, ignore_eos=True, temperature=0, **more, **extra))
             message, usage = a["choices"][0]["message"], a["usage"]
             assert ("reasoning_content" in message) == thinks and (message["content"] == "") == thinks, message

@@ -170,6 +170,8 @@ def a_policy_is_built_from_the_table():
     b.click("#policies li:nth-child(2) button")
     b.wait("the dialog", "document.getElementById('builder').open")
     assert "pack=svd" in b.text("#built")
+    order = b.run("return [...document.querySelectorAll('#from option')].map(o => o.value)")
+    assert order[0] == "exact" and order.index("aggressive") < order.index("quality"), order  # by what they send
     b.run("""const s = document.querySelector('#stages [aria-label=evict]'); s.value = 'tova'; s.dispatchEvent(new Event('change'))""")
     assert "evict=tova" in b.text("#built")
     b.run("""const s = document.querySelector('#stages [aria-label=lazy]'); s.selectedIndex = 1; s.dispatchEvent(new Event('change'))""")

@@ -170,6 +170,19 @@ Test(decode_conversations, five_turns_on_a_kept_image_are_those_of_a_full_prefil
     end_sessions(1);
 }
 
+Test(decode_conversations, a_recurrent_state_is_kept_from_turn_to_turn) {
+    static const int32_t news[] = {9, 1, 30};
+    remove_checkpoint();
+    write_checkpoint_of("qwen3_5");
+    open_all(NULL);
+    for (int i = 0; i < 2; i++) begin_session(&sessions[i], 60000);
+    for (int turn = 0; turn < 3; turn++) {
+        for (int i = 0; i < 2; i++) ask_on(&sessions[i], news[turn], turn + i);
+        for (int i = 0; i < 2; i++) check_on(&sessions[i], news[turn]);
+    }
+    end_sessions(2);
+}
+
 /* EMA steps continue after the first answer, computed by hand on the KV that was sent. */
 static void assert_rows_go_on_leaving(const char *policy) {
     enum { NEW = 7 };

@@ -110,3 +110,75 @@ Test(decode_prefixes, a_leaving_worker_drops_them) {
     handoff_free(&h);
     close_all();
 }
+
+/* ---- conversations ------------------------------------------------------------------------- */
+
+enum { TURNS = 3, TALKS = 3 };
+
+typedef struct talk {
+    handoff h;
+    answer turn[TURNS];
+    uint8_t name[16];
+} talk;
+
+static Fovea__Inference__V1__Prompt prompt_message;
+static Fovea__Inference__V1__TokenIds ids_message;
+
+static request next_turn(talk *t, int32_t number) {
+    static uint32_t ids[5];
+    request m = FOVEA__HANDOFF__V1__DECODE_REQUEST__INIT;
+    fovea__inference__v1__prompt__init(&prompt_message);
+    fovea__inference__v1__token_ids__init(&ids_message);
+    for (uint32_t i = 0; i < 5; i++) ids[i] = 3 + (uint32_t)number * 31 + i * 7;
+    ids_message.id = ids;
+    ids_message.n_id = 5;
+    prompt_message.form_case = FOVEA__INFERENCE__V1__PROMPT__FORM_IDS;
+    prompt_message.ids = &ids_message;
+    m.source_case = FOVEA__HANDOFF__V1__DECODE_REQUEST__SOURCE_CONVERSATION;
+    m.conversation = (ProtobufCBinaryData){sizeof t->name, t->name};
+    m.prompt = &prompt_message;
+    m.max_tokens = TOKENS;
+    m.ignore_eos = m.digests = true;
+    return m;
+}
+
+static void take_turn(talk *t, int32_t number) {
+    answer *a = &t->turn[number];
+    request m = number ? next_turn(t, number) : request_for(&t->h.ticket, t->h.max_tokens);
+    m.keep_ms = 60000;
+    ask_with(a, &m, 20000);
+    UNTIL(a->over);
+    cr_assert_eq(a->status, FV_OK, "%s", a->why);
+    memcpy(t->name, a->kept.name, sizeof t->name);
+}
+
+/* Several conversations about one image, whose turns take turns. */
+static void talk_all(talk *t, size_t prefix_bytes) {
+    fv_decode_options opt = keeping();
+    opt.prefix_bytes = prefix_bytes;
+    rig.exporting = NULL;
+    open_all(&opt);
+    for (int32_t number = 0; number < TURNS; number++)
+        for (int32_t i = 0; i < TALKS; i++) {
+            if (number == 0) prefill_question(&t[i].h, 7 + 3 * i, "");
+            if (number == 0) send_all(&t[i].h);
+            if (number == 0 && i > 0)
+                cr_assert_eq(t[i].h.sent.tokens_kept, prefix_bytes ? BEFORE + VISUAL : 0);
+            take_turn(&t[i], number);
+        }
+    UNTIL(fv_decode_worker_load(rig.worker).n_kept == TALKS);
+    cr_assert_eq(fv_decode_worker_load(rig.worker).bytes_prefixes_idle, 0, "they use it");
+    fv_decode_worker_drain(rig.worker);
+    UNTIL(fv_decode_worker_idle(rig.worker));
+    for (int32_t i = 0; i < TALKS; i++) handoff_free(&t[i].h);
+    close_all();
+}
+
+Test(decode_prefixes, conversations_over_a_kept_image_have_the_bits_of_others) {
+    static talk alone[TALKS], shared[TALKS];
+    talk_all(alone, 0);
+    talk_all(shared, PREFIX_BYTES);
+    for (int32_t i = 0; i < TALKS; i++)
+        for (int32_t number = 0; number < TURNS; number++)
+            assert_same(&shared[i].turn[number], &alone[i].turn[number]);
+}

@@ -63,7 +63,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
     fv_api_request q;
     char param[FV_API_PARAM_MAX];
     if (n < 1) return 0;
-    const fv_api_reader_options opt = {.kind = kinds[data[0] % 4],
+    const fv_api_reader_options opt = {.kind = data[0] & 8 ? FV_API_RESPONSE : kinds[data[0] % 4],
                                        .policy = data[0] & 128 ? "quality" : NULL,
                                        .json_max = data[0] & 32 ? 100 : API_BODY_JSON_MAX,
                                        .strict = data[0] & 16,

@@ -38,7 +38,7 @@ static void check_thinking(const char *text, size_t n, bool open) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
-    if (n < 1) return 0;
+    if (n < 1 || memchr(data + 1, 0, n - 1)) return 0; /* texts of messages have no NUL */
     check_calls((const char *)data + 1, n - 1, data[0]);
     check_thinking((const char *)data + 1, n - 1, data[0] & 1);
     return 0;

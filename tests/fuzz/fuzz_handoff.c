@@ -32,6 +32,7 @@ typedef struct granted {
 
 typedef struct world {
     fv_kv_pool *pool;
+    fv_prefixes *prefixes;
     fv_receiver *receiver;
     fv_sink *sink;
     double now;
@@ -64,7 +65,10 @@ static void read_stream(void) {
 static void open_world(world *w) {
     fv_kv_shape shape = fuzzed_shape();
     expect(fv_kv_pool_open(fv_device_host(), &shape, 1 << 20, &w->pool) == FV_OK);
+    fv_prefixes_options keep = {.pool = w->pool, .bytes_max = 1 << 20};
+    expect(fv_prefixes_open(&keep, &w->prefixes) == FV_OK);
     fv_receiver_options opt = {.pool = w->pool,
+                               .prefixes = w->prefixes,
                                .model = "fuzz",
                                .n_vocab = 50,
                                .n_group = 2,
@@ -187,14 +191,27 @@ static void deliver(world *w, fv_push_state *p, const message *m) {
 
 /* ---- events ----------------------------------------------------------------------------- */
 
-static void offer(world *w, int i) {
+/* With `how` the offer names the beginnings of its prompt, 1: wrongly. What is granted without them is a prompt of
+ * which nothing was kept, so the correct stream may be refused. */
+static void offer(world *w, int i, unsigned how) {
+    static const fv_wire_link right[] = {{.key = {1}, .n_text = 1},
+                                         {.key = {2}, .n_text = 1, .n_visual = FUZZED_VISUAL}},
+                              wrong[] = {{.key = {1}, .n_text = 2}, {.key = {2}, .n_text = 1}};
     fv_hello hello = fuzzed_hello();
     fv_grant grant;
+    hello.link = how == 1 ? wrong : right;
+    hello.n_link = how ? 2 : 0;
     fv_refusal why = fv_refusal_of(w->sink->ops->offer(w->sink, &hello, &grant));
-    expect(why == (n_live(w) == CAPACITY ? FV_REFUSED_NO_ROOM : FV_REFUSED_NONE));
+    expect(why == (how == 1                ? FV_REFUSED_INVALID
+                   : n_live(w) == CAPACITY ? FV_REFUSED_NO_ROOM
+                                           : FV_REFUSED_NONE));
+    expect(why != FV_REFUSED_NONE || how || grant.n_kept == 0);
     if (why != FV_REFUSED_NONE) return;
     if (w->grant[i].state != NEVER) w->sink->ops->abort(w->sink, &w->grant[i].ticket);
-    w->grant[i] = (granted){.ticket = grant.ticket, .state = LIVE, .until = w->now + LEASE_S};
+    w->grant[i] = (granted){.ticket = grant.ticket,
+                            .state = LIVE,
+                            .spoiled = grant.n_kept > 0,
+                            .until = w->now + LEASE_S};
 }
 
 static void claim(world *w, granted *g) {
@@ -245,7 +262,7 @@ static void event(world *w, const uint8_t *e) {
     unsigned how = e[0] >> 4;
     message m = {.ticket = g->ticket, .n_frame = g->seq + (how == 1)};
     switch (e[0] & 15) {
-    case 0: offer(w, (int)(g - w->grant)); break;
+    case 0: offer(w, (int)(g - w->grant), how % 3); break;
     case 1: w->now += hours[e[2] % 8]; break;
     case 2: claim(w, g); break;
     case 3: /* Release */
@@ -278,8 +295,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
         expect(fv_receiver_live(w.receiver) == n_live(&w));
     }
     for (int i = 0; i < TICKETS; i++) w.sink->ops->abort(w.sink, &w.grant[i].ticket);
-    expect(fv_receiver_live(w.receiver) == 0 && fv_kv_pool_used(w.pool) == 0);
+    expect(fv_receiver_live(w.receiver) == 0);
+    expect(fv_kv_pool_used(w.pool) == fv_kv_pool_idle(w.pool));
     fv_receiver_close(w.receiver);
+    fv_prefixes_close(w.prefixes);
+    expect(fv_kv_pool_used(w.pool) == 0);
     fv_kv_pool_close(w.pool);
     return 0;
 }

@@ -74,6 +74,7 @@ completes fovea-router --fleet-l : --fleet-listen
 completes fovea up --stall : --stall-ms
 completes fovea ask --device c : 'cpu cuda'
 completes fovea ask --image "$work/pic" : "$work/picture.png"
+completes fovea up --checkpoint "$work/pic" : "$work/picture.png"
 completes fovea-decode --lea : --lease-ms
 completes fovea-router --lea : ''
 completes fovea ask --max-tokens '' : ''

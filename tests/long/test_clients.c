@@ -40,3 +40,5 @@ Test(clients, guidellm) { asks("guidellm"); }
 Test(clients, langchain) { asks("langchain"); }
 
 Test(clients, litellm) { asks("litellm"); }
+
+Test(clients, open_webui) { asks("open-webui"); }

@@ -120,6 +120,14 @@ static void send_handed_off(fv_rpc_call *c) {
 static void note_chat(fake_worker *w, const Fovea__Inference__V1__GenerateRequest *q) {
     w->n_images = (uint32_t)q->n_images;
     w->special_tokens = q->special_tokens;
+    const Fovea__Inference__V1__Constraint *form = q->rules ? q->rules->constraint : NULL;
+    const bool has = form && form->kind_case == FOVEA__INFERENCE__V1__CONSTRAINT__KIND_JSON_SCHEMA,
+               tags =
+                   form && form->kind_case == FOVEA__INFERENCE__V1__CONSTRAINT__KIND_STRUCTURAL_TAG;
+    snprintf(w->schema, sizeof w->schema, "%s",
+             has    ? form->json_schema
+             : tags ? form->structural_tag
+                    : "");
     if (!q->prompt || q->prompt->form_case != FOVEA__INFERENCE__V1__PROMPT__FORM_CHAT) return;
     const Fovea__Inference__V1__Chat *chat = q->prompt->chat;
     size_t n = 0;

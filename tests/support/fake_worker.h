@@ -86,6 +86,7 @@ typedef struct fake_worker {
     uint32_t age_ms;      /* prefill: of the last request */
     char variables[1024]; /* prefill: of its chat; likewise */
     char turns[8192];     /* and its turns, "ROLE: TEXT [MEMBERS]\n" */
+    char schema[2048];    /* of the answer, or its structural tags; likewise; "": none */
     uint32_t n_images;
     bool special_tokens;
     uint64_t tenant_kv_bytes; /* prefill: likewise */

@@ -47,6 +47,11 @@ static const json_t *find_tool(const fv_calls_parser *p, const char *name) {
     return NULL;
 }
 
+const char *fv_calls_only_tool(const fv_calls_parser *p) {
+    const json_t *f = json_object_get(json_array_get(p->tools, 0), "function");
+    return json_array_size(p->tools) == 1 ? json_string_value(json_object_get(f, "name")) : NULL;
+}
+
 bool fv_calls_takes(const fv_calls_parser *p, const char *name) {
     return p->n_call < FV_CALLS_MAX && *name && (!p->tools || find_tool(p, name));
 }
@@ -222,7 +227,7 @@ fv_status fv_calls_parser_feed(fv_calls_parser *p, const char *text, size_t n) {
     return run(p);
 }
 
-/* What is held is text, but for space behind a call. */
+/* Held bytes are text, but for space after a call. */
 fv_status fv_calls_parser_end(fv_calls_parser *p) {
     size_t n = p->n_held;
     if (p->state == TEXT && p->n_call > 0)

@@ -32,6 +32,10 @@ const fv_calls_form *fv_calls_form_named(const char *name);
 /* Returns the form that a chat template of this text teaches its model, NULL: none is found. */
 const fv_calls_form *fv_calls_form_of_template(const char *program);
 
+/* Returns the form of an answer that is a call by a grammar: {"name", "arguments"}, or with `named` the
+ * arguments alone, of the one tool that the parser is given. */
+const fv_calls_form *fv_calls_form_forced(bool named);
+
 const char *fv_calls_form_name(const fv_calls_form *f);
 
 /* Tells whether the form's marks are special tokens, which must then be part of the text. */
@@ -39,6 +43,15 @@ bool fv_calls_form_is_special(const fv_calls_form *f);
 
 /* Tells whether the form's templates take only ids of nine letters and digits for calls. */
 bool fv_calls_form_has_short_ids(const fv_calls_form *f);
+
+/* How a form writes a call around its name and arguments, for a grammar. */
+typedef struct fv_calls_frame {
+    const char *trigger; /* begins every call */
+    const char *before_name, *before_arguments, *end;
+} fv_calls_frame;
+
+/* NULL: the form's marks are special tokens, or its arguments no JSON. */
+const fv_calls_frame *fv_calls_form_frame(const fv_calls_form *f);
 
 /* The names of all forms for an error: "hermes, qwen3_xml, ...". */
 const char *fv_calls_form_names(void);
@@ -60,7 +73,7 @@ fv_status fv_calls_parser_open(const fv_calls_form *form, const json_t *tools,
                                const fv_calls_events *events, void *user, fv_calls_parser **out);
 void fv_calls_parser_close(fv_calls_parser *p); /* NULL is fine */
 
-/* _feed takes the next n bytes of the answer; _end what is held back, when the answer is over.
+/* _feed takes the next n bytes of the answer, none of which is NUL; _end what is held back, when the answer is over.
  * FV_ENOMEM, or a failure of an event. Nothing may be fed after a failure. */
 fv_status fv_calls_parser_feed(fv_calls_parser *p, const char *text, size_t n);
 fv_status fv_calls_parser_end(fv_calls_parser *p);

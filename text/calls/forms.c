@@ -3,6 +3,11 @@
 
 #include "text/calls/internal.h"
 
+static const fv_calls_frame hermes = {.trigger = "<tool_call>",
+                                      .before_name = "<tool_call>\n{\"name\": \"",
+                                      .before_arguments = "\", \"arguments\": ",
+                                      .end = "}\n</tool_call>"};
+
 const fv_calls_form fv_calls_forms[] = {
     {.name = "qwen3_xml", /* Qwen3-Coder, Qwen3.5 */
      .marks = {"<tool_call>", "<function="},
@@ -15,6 +20,7 @@ const fv_calls_form fv_calls_forms[] = {
      .marks = {"<tool_call>"},
      .after = {"</tool_call>"},
      .known = {"<tool_call>"},
+     .frame = &hermes,
      .scan = fv_scan_json_call,
      .read = fv_read_json_call},
     {.name = "mistral",
@@ -56,7 +62,17 @@ const fv_calls_form *fv_calls_form_of_template(const char *program) {
     return NULL;
 }
 
+const fv_calls_form *fv_calls_form_forced(bool named) {
+    static const fv_calls_form call = {
+        .name = "call", .at_start = true, .scan = fv_scan_json_call, .read = fv_read_json_call};
+    static const fv_calls_form arguments = {
+        .name = "arguments", .at_start = true, .scan = fv_scan_json, .read = fv_read_arguments};
+    return named ? &arguments : &call;
+}
+
 const char *fv_calls_form_name(const fv_calls_form *f) { return f->name; }
+
+const fv_calls_frame *fv_calls_form_frame(const fv_calls_form *f) { return f->frame; }
 
 bool fv_calls_form_is_special(const fv_calls_form *f) { return f->special; }
 

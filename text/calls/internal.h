@@ -40,6 +40,7 @@ struct fv_calls_form {
     const char *known[FV_CALLS_MARKS]; /* templates with one of these have this form */
     bool at_start; /* '{' at the answer's beginning or behind a call begins a call too */
     bool special, short_ids;
+    const fv_calls_frame *frame; /* NULL: none */
     fv_calls_scan scan;
     fv_calls_read read;
 };
@@ -71,6 +72,10 @@ json_t *fv_calls_parse(const char *s, size_t n);
 bool fv_calls_read_call(const fv_calls_parser *p, const json_t *call, const char **name,
                         json_t **arguments);
 
+/* The name of the one tool; NULL: there are none or several. */
+const char *fv_calls_only_tool(const fv_calls_parser *p);
+fv_status fv_read_arguments(fv_calls_parser *p, const fv_scan *scan, const char *s, size_t n,
+                            bool *is);
 fv_scan_end fv_scan_json_call(fv_scan *scan, const char *s, size_t n);
 fv_status fv_read_json_call(fv_calls_parser *p, const fv_scan *scan, const char *s, size_t n,
                             bool *is);

@@ -77,3 +77,15 @@ fv_status fv_read_json_call(fv_calls_parser *p, const fv_scan *scan, const char 
     json_decref(call);
     return st;
 }
+
+fv_status fv_read_arguments(fv_calls_parser *p, const fv_scan *scan, const char *s, size_t n,
+                            bool *is) {
+    const char *name = fv_calls_only_tool(p);
+    json_t *arguments = fv_calls_parse(s, n);
+    fv_status st = FV_OK;
+    (void)scan;
+    *is = name && json_is_object(arguments) && fv_calls_takes(p, name);
+    if (*is) st = fv_calls_report(p, name, arguments);
+    json_decref(arguments);
+    return st;
+}

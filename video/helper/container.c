@@ -270,6 +270,12 @@ static double frame_rate(const AVStream *s, double measured) {
     return nearest > 0 && fabs(nearest - measured) < 5e-4 * measured ? nearest : measured;
 }
 
+/* Seconds from the first frame on, rounded once: 0.7 of seven tenths, as the frame's number over the rate
+ * gives, not the 0.7000000000000001 of seven times a tenth, which shows in the text of a time. */
+static double seconds_of(int64_t pts, int64_t first, AVRational unit) {
+    return ((double)pts - (double)first) * unit.num / unit.den;
+}
+
 static fv_status order_frames(const fv_video_limits *l, fv_container *c) {
     int64_t n = 0;
     bool times = true; /* all packets have a time */
@@ -284,15 +290,14 @@ static fv_status order_frames(const fv_video_limits *l, fv_container *c) {
     if (n == 0) return FV_FAIL(FV_EDATA, "the video has no frames");
     if (times) qsort(c->shown, (size_t)n, sizeof *c->shown, by_time);
     c->n_shown = n;
-    const double unit = av_q2d(c->stream->time_base);
     const int64_t first = c->shown[0]->pts;
-    double span = times ? ((double)c->shown[n - 1]->pts - (double)first) * unit : 0;
+    const AVRational unit = c->stream->time_base;
+    double span = times ? seconds_of(c->shown[n - 1]->pts, first, unit) : 0;
     c->fps = frame_rate(c->stream, n > 1 && span > 0 ? (double)(n - 1) / span : 0);
     c->timed = times;
     for (int64_t i = 0; i < n; i++) {
         c->timed = c->timed && (i == 0 || c->shown[i]->pts != c->shown[i - 1]->pts);
-        c->seconds[i] =
-            span > 0 ? ((double)c->shown[i]->pts - (double)first) * unit : (double)i / c->fps;
+        c->seconds[i] = span > 0 ? seconds_of(c->shown[i]->pts, first, unit) : (double)i / c->fps;
     }
     c->duration = c->seconds[n - 1] + 1 / c->fps;
     if (!(c->duration <= l->seconds_max))

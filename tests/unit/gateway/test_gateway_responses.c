@@ -320,6 +320,23 @@ Test(gateway_responses, a_stream_that_fails_says_so) {
               "%s", c.got);
 }
 
+Test(gateway_responses, a_form_and_a_choice_of_tools_come_back) {
+    open_keeping(plain);
+    json_t *r =
+        ask("POST", PATH,
+            "{\"input\":\"x\",\"text\":{\"format\":{\"type\":\"json_schema\",\"name\":\"n\","
+            "\"schema\":{\"type\":\"object\"}}}}",
+            200);
+    cr_assert_str_eq(rig.router.p.schema, "{\"type\":\"object\"}");
+    cr_assert_str_eq(text_at(json_object_get(json_object_get(r, "text"), "format"), "name"), "n");
+    json_decref(r);
+    r = ask("POST", PATH,
+            "{\"input\":\"x\",\"tool_choice\":{\"type\":\"function\",\"name\":\"look\"}," TOOLS "}",
+            200);
+    cr_assert_str_eq(text_at(json_object_get(r, "tool_choice"), "name"), "look");
+    json_decref(r);
+}
+
 static void refused(const char *body, const char *param, const char *why) {
     json_t *json = ask("POST", PATH, body, 400), *e = json_object_get(json, "error");
     cr_assert_str_eq(text_at(e, "param"), param);
@@ -339,8 +356,10 @@ Test(gateway_responses, mistakes_name_their_field) {
     refused("{\"input\":\"x\",\"metadata\":{\"a\":1}}", "metadata", "strings");
     refused("{\"input\":\"x\",\"truncation\":\"some\"}", "truncation", "disabled");
     refused("{\"input\":\"x\",\"tools\":[{\"type\":\"file_search\"}]}", "tools", "not supported");
-    refused("{\"input\":\"x\",\"text\":{\"format\":{\"type\":\"json_object\"}}}", "text.format",
-            "");
+    refused("{\"input\":\"x\",\"text\":{\"format\":{\"type\":\"xml\"}}}", "text.format",
+            "its type must be");
+    refused("{\"input\":\"x\",\"tool_choice\":{\"type\":\"function\",\"name\":\"f\"}}",
+            "tool_choice", "no tools");
     refused("{\"input\":\"x\",\"conversation\":\"c\"}", "conversation", "previous_response_id");
     refused("{\"input\":\"x\",\"top_logprobs\":3}", "top_logprobs", "must be 0");
 }

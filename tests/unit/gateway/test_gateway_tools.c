@@ -169,6 +169,59 @@ Test(gateway_tools, without_it_answers_are_text) {
     json_decref(m);
 }
 
+static const char *const forced[] = {"{\"name\": \"wait\", ", "\"arguments\": {\"s\": 1}}", NULL};
+static const char *const named[] = {"{\"a\":", " [1]}", NULL};
+
+Test(gateway_tools, a_call_can_be_required) {
+    rig.router.p.thinks = true; /* a form begins with the first token, and no reasoning before it */
+    open_with("mistral", "think", forced);
+    json_t *m = whole("{" HELLO "," TOOLS ",\"tool_choice\":\"required\"}", "tool_calls");
+    expect_call(json_object_get(m, "tool_calls"), 0, "wait", "{\"s\":1}");
+    json_decref(m);
+    cr_assert_str_eq(
+        rig.router.p.schema,
+        "{\"anyOf\":[{\"type\":\"object\",\"properties\":{\"name\":{\"const\":\"look\"},"
+        "\"arguments\":"
+        "{\"type\":\"object\"}},\"required\":[\"name\",\"arguments\"],\"additionalProperties\":"
+        "false},"
+        "{\"type\":\"object\",\"properties\":{\"name\":{\"const\":\"wait\"},\"arguments\":{"
+        "\"type\":"
+        "\"object\"}},\"required\":[\"name\",\"arguments\"],\"additionalProperties\":false}]}");
+}
+
+Test(gateway_tools, a_function_can_be_named) {
+    open_with(NULL, NULL, named);
+    json_t *m = whole(
+        "{" HELLO ",\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":"
+        "\"look\"}},\"tools\":[" TOOL(
+            "wait") ",{\"type\":\"function\",\"function\":{"
+                    "\"name\":\"look\",\"parameters\":{\"type\":\"object\",\"properties\":{\"a\":{"
+                    "\"type\":\"array\"}}}}}]}",
+        "tool_calls");
+    expect_call(json_object_get(m, "tool_calls"), 0, "look", "{\"a\":[1]}");
+    json_decref(m);
+    cr_assert_str_eq(rig.router.p.schema,
+                     "{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"array\"}}}");
+}
+
+Test(gateway_tools, strict_functions_have_their_arguments_held) {
+    open_with("hermes", "think", two_calls);
+    json_decref(whole("{" HELLO
+                      ",\"tools\":[" TOOL("look") ",{\"type\":\"function\",\"function\":{\"name\":"
+                                                  "\"wait\",\"strict\":true,\"parameters\":{"
+                                                  "\"type\":\"object\",\"properties\":{}}}}]}",
+                      "tool_calls"));
+    cr_assert_str_eq(
+        rig.router.p.schema,
+        "{\"type\":\"structural_tag\",\"triggers\":[\"<tool_call>\"],\"structures\":[{\"begin\":"
+        "\"<tool_call>\\n{\\\"name\\\": \\\"look\\\", \\\"arguments\\\": \",\"schema\":{\"type\":"
+        "\"object\"},\"end\":\"}\\n</tool_call>\"},{\"begin\":\"<tool_call>\\n{\\\"name\\\": "
+        "\\\"wait\\\", \\\"arguments\\\": \",\"schema\":{\"type\":\"object\",\"properties\":{}},"
+        "\"end\":\"}\\n</tool_call>\"}]}");
+    json_decref(whole("{" HELLO "," TOOLS "}", "tool_calls"));
+    cr_assert_str_empty(rig.router.p.schema);
+}
+
 static void refused(const char *tools, const char *param, const char *why) {
     char body[1024];
     snprintf(body, sizeof body, "{" HELLO ",%s}", tools);
@@ -189,5 +242,11 @@ Test(gateway_tools, wrong_tools_are_refused) {
             "letters, digits");
     refused("\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"a\",\"parameters\":1}}]",
             "tools", "must be a JSON schema");
-    refused("\"tool_choice\":\"always\"", "tool_choice", "must be \"auto\" or \"none\"");
+    refused("\"tool_choice\":\"always\"", "tool_choice", "must be \"auto\", \"none\"");
+    refused("\"tool_choice\":\"required\"", "tool_choice", "no tools to call");
+    refused("\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":\"x\"}}," TOOLS,
+            "tool_choice", "no tool has the name 'x'");
+    refused("\"tool_choice\":{\"type\":\"allowed_tools\"}," TOOLS, "tool_choice", "must be");
+    refused("\"tool_choice\":\"required\",\"response_format\":{\"type\":\"json_object\"}," TOOLS,
+            "tool_choice", "cannot both");
 }

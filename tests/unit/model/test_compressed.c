@@ -110,6 +110,18 @@ Test(compressed, what_is_written_is_what_is_mapped) {
     for (int i = 0; i < 3; i++) is_mapped_as_written(quantized(name[i]), name[i]);
 }
 
+/* Phi-3's tensors of q, k and v, and of gate and up, are written as one each. */
+Test(compressed, fused_weights_are_written_fused) {
+    static const char *const name[] = {"int8", "int4", "int4-128"};
+    fv_synth_options o = {.shape = "tiny-gqa", .family = "phi3", .dtype = FV_BF16};
+    char dir[PATH_CAP];
+    fv_synth_report r;
+    scratch_dir(dir, PATH_CAP);
+    o.dir = dir;
+    cr_assert_eq(fv_synth_write(&o, &r), FV_OK, "%s", fv_last_error());
+    for (int i = 0; i < 3; i++) is_mapped_as_written(quantized_in(dir, name[i]), name[i]);
+}
+
 /* A group of the head is as wide as its rows, and has one scale for each, like the layers' int8. */
 Test(compressed, what_is_written_of_a_narrow_model_is_what_is_mapped) {
     char dir[PATH_CAP], path[PATH_CAP], narrow[PATH_CAP];

@@ -17,7 +17,7 @@ static void each_row(void (*check)(const fv_option_row *row)) {
         for (int i = 0; i < fv_subjects[s].n; i++) check(&fv_subjects[s].rows[i]);
 }
 
-/* Whose variable other programs have named. */
+/* Options whose variable other programs have named. */
 static bool is_shared(const char *name) {
     static const char *const shared[] = {"hf-hub-cache", "hf-home", "xdg-cache-home", "home"};
     for (size_t i = 0; i < sizeof shared / sizeof *shared; i++)

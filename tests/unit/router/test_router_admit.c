@@ -281,6 +281,39 @@ Test(router_admit, zero_tokens_is_the_default) {
     cr_assert_eq(need.max_tokens, limits.max_positions, "the rest of the context bounds it");
 }
 
+static uint64_t bytes_of(const char *text) {
+    Fovea__Inference__V1__Policy *message;
+    fv_arena arena = {0};
+    fv_policy policy;
+    cr_assert_eq(fv_policy_parse(text, &policy), FV_OK, "%s", fv_last_error());
+    cr_assert_eq(fv_policy_to_message(&policy, &arena, &message), FV_OK);
+    uint64_t bytes = fv_admit_policy_bytes(message, &model);
+    fv_arena_fini(&arena);
+    return bytes;
+}
+
+Test(router_admit, presets_are_compared_by_what_they_hold_of_an_image_and_a_question) {
+    model.n_image_tokens = 64;
+    cr_assert_eq(bytes_of(""),
+                 2 * 2 * 4 * 2 * 8 * (64 + 32)); /* K and V, bf16, layers, heads, D, tokens */
+    cr_assert_eq(bytes_of("prune=vtw,layer=2"), 2 * 2 * 2 * 8 * (4 * 32 + 2 * 64));
+    cr_assert_lt(bytes_of("prune=fastv,layer=2,keep=0.25"),
+                 bytes_of("prune=fastv,layer=2,keep=0.5"));
+    model.no_latent = (char *)"none";
+    cr_assert_gt(bytes_of("preset=latent"), 0);
+}
+
+Test(router_admit, a_model_goes_by_its_names_and_no_other) {
+    static char *aliases[] = {(char *)"gpt-4o", (char *)"pictures"};
+    model.n_aliases = 2;
+    model.aliases = aliases;
+    static const char *const its[] = {"", "m", "f00d", "gpt-4o", "pictures"};
+    static const char *const others[] = {"M", "gpt-4", "gpt-4o-mini", " m"};
+    for (int i = 0; i < 5; i++) cr_assert_eq(fv_admit_model(its[i], &model), FV_OK, "%s", its[i]);
+    for (int i = 0; i < 4; i++)
+        cr_assert_eq(fv_admit_model(others[i], &model), FV_ENOTFOUND, "%s", others[i]);
+}
+
 Test(router_admit, another_model_is_not_found) {
     req.model = (char *)"other";
     refused(FV_ENOTFOUND, "other");

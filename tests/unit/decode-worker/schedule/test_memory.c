@@ -123,7 +123,7 @@ static void run_all(void) {
     cr_assert(!any_left(), "somebody waits for ever");
 }
 
-/* What all of them say in a pool without a limit; then a pool of this part of what they held at the end together. */
+/* The answers of all in a pool without a limit; then a pool of this part of what they held at the end together. */
 static void open_after_reference(int n, double part) {
     size_t bytes = 0;
     whole = true;

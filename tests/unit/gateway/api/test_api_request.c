@@ -335,7 +335,7 @@ Test(api_request, each_mistake_names_its_field) {
         {"{\"user\":\"\xff\"}", "", "0xff is not UTF-8"},
         {"{\"user\":{\"a\":{\"b\":1,\"b\":1}}}", "", "same key twice"},
         {"{\"n\":1,\"n\":1}", "", "not JSON: line 1, column 10: an object has the same key twice"},
-        {"{" HELLO ",\"tool_choice\":\"required\"}", "tool_choice", "\"auto\""},
+        {"{" HELLO ",\"tool_choice\":\"required\"}", "tool_choice", "no tools"},
         {"{" HELLO ",\"tool_choice\":{\"type\":\"function\"}}", "tool_choice", "\"auto\""},
         {"{" HELLO ",\"function_call\":{\"name\":\"f\"}}", "function_call", "tool calls"},
         {"{" HELLO ",\"response_format\":{\"type\":\"xml\"}}", "response_format", "json_schema"},

@@ -246,3 +246,99 @@ Test(prefix, rows_are_right_after_any_history_and_memory_stays_within_its_limit)
     }
     fv_kv_pool_close(pool);
 }
+
+Test(prefix, prompts_that_come_once_do_not_push_out_those_that_come_again) {
+    fv_prefix_cache *c = open_cache(1500 * per_row); /* five prompts */
+    fv_kv_pool *pool = open_pool();
+    sample hot[2] = {make("", 290, 1, 0), make("", 290, 2, 1)};
+    for (int i = 0; i < 4; i++) (void)answer(c, pool, &hot[i % 2]);
+    for (int i = 0; i < 20; i++) {
+        sample once = make("", 290, 3 + i, 2 + i);
+        cr_assert_eq(answer(c, pool, &once), 0);
+    }
+    for (int i = 0; i < 2; i++)
+        cr_assert_geq(fv_prefix_rows(c, hot[i].link, hot[i].n_link, 290), 262, "prompt %d", i);
+    fv_prefix_cache_close(c);
+    fv_kv_pool_close(pool);
+}
+
+Test(prefix, what_came_again_long_ago_goes_in_the_end) {
+    fv_prefix_cache *c = open_cache(1500 * per_row);
+    fv_kv_pool *pool = open_pool();
+    sample old = make("", 290, 1, 0);
+    for (int i = 0; i < 2; i++) (void)answer(c, pool, &old);
+    for (int i = 0; i < 40; i++) {
+        sample s = make("", 290, 2 + i / 2 % 8, 1 + i / 2 % 8);
+        (void)answer(c, pool, &s);
+    }
+    cr_assert_eq(fv_prefix_rows(c, old.link, old.n_link, 290), 0);
+    fv_prefix_cache_close(c);
+    fv_kv_pool_close(pool);
+}
+
+/* ---- drafts ------------------------------------------------------------------------------ */
+
+Test(prefix, a_draft_is_found_when_it_is_kept_and_not_when_it_is_dropped) {
+    static const fv_prefix_cost cost = {.text = 1, .visual = 10};
+    fv_prefix_cache *c = open_cache(1 << 24);
+    fv_kv_pool *pool = open_pool();
+    sample a = make("", 250, 1, -1);
+    fv_kv *kv = open_store(pool, &a);
+    compute(kv, &a, 0);
+    for (int keeps = 0; keeps < 2; keeps++) {
+        fv_prefix_draft d;
+        fv_prefix_draft_open(c, a.link, a.n_link, &d);
+        cr_assert_gt(fv_prefix_cache_count(c).bytes, 250 * per_row, "a draft counts");
+        for (int32_t l = 0; l < N; l++) fv_prefix_draft_copy(c, &d, kv, l, l + 1);
+        cr_assert_eq(fv_prefix_rows(c, a.link, a.n_link, a.n), 0, "not yet");
+        if (keeps)
+            fv_prefix_draft_keep(c, &d, "", &cost);
+        else
+            fv_prefix_draft_drop(c, &d);
+        cr_assert_eq(fv_prefix_rows(c, a.link, a.n_link, a.n), keeps ? 250 : 0);
+        cr_assert_eq(fv_prefix_cache_count(c).n_segment, keeps ? a.n_link : 0);
+        if (!keeps) cr_assert_eq(fv_prefix_cache_count(c).bytes, 0);
+    }
+    fv_kv_close(kv);
+    cr_assert_eq(answer(c, pool, &a), 198);
+    fv_prefix_cache_close(c);
+    fv_kv_pool_close(pool);
+}
+
+Test(prefix, of_two_drafts_with_segments_in_common_each_is_kept_once) {
+    static const fv_prefix_cost cost = {.text = 1, .visual = 10};
+    fv_prefix_cache *c = open_cache(1 << 24);
+    fv_kv_pool *pool = open_pool();
+    sample s[2] = {make("", 250, 1, 240), make("", 290, 1, 200)};
+    fv_prefix_draft d[2];
+    for (int i = 0; i < 2; i++) {
+        fv_kv *kv = open_store(pool, &s[i]);
+        compute(kv, &s[i], 0);
+        fv_prefix_draft_open(c, s[i].link, s[i].n_link, &d[i]);
+        fv_prefix_draft_copy(c, &d[i], kv, 0, N);
+        fv_kv_close(kv);
+    }
+    for (int i = 0; i < 2; i++) fv_prefix_draft_keep(c, &d[i], "", &cost);
+    cr_assert_eq(fv_chain_common(s[0].link, s[0].n_link, s[1].link, s[1].n_link), 4);
+    cr_assert_eq(fv_prefix_cache_count(c).n_segment, s[0].n_link + s[1].n_link - 4);
+    for (int i = 0; i < 2; i++) cr_assert_gt(answer(c, pool, &s[i]), 190);
+    fv_prefix_cache_close(c);
+    fv_kv_pool_close(pool);
+}
+
+Test(prefix, drafts_stay_within_the_limit_together) {
+    fv_prefix_cache *c = open_cache(400 * per_row);
+    fv_kv_pool *pool = open_pool();
+    sample s[3] = {make("", 290, 1, 0), make("", 290, 2, 1), make("", 290, 3, 2)};
+    fv_prefix_draft d[3];
+    (void)answer(c, pool, &s[0]);
+    for (int i = 0; i < 3; i++) {
+        fv_prefix_draft_open(c, s[i].link, s[i].n_link, &d[i]);
+        cr_assert_leq(fv_prefix_cache_count(c).bytes, 400 * per_row);
+    }
+    cr_assert_eq(d[0].n_old, s[0].n_link, "what a draft begins with stays");
+    for (int i = 0; i < 3; i++) fv_prefix_draft_drop(c, &d[i]);
+    cr_assert_eq(fv_prefix_rows(c, s[0].link, s[0].n_link, 290), 290);
+    fv_prefix_cache_close(c);
+    fv_kv_pool_close(pool);
+}

@@ -17,3 +17,12 @@ Test(room, weights_alone_can_be_too_large) {
 }
 
 Test(room, a_pool_without_a_limit_is_not_judged) { cr_assert(fv_worker_check_memory(1, 0, 1000)); }
+
+Test(room, a_cache_takes_an_eighth_or_half_of_what_is_left) {
+    cr_assert_eq(fv_worker_spare_memory(100, 100, 800), 100);
+    cr_assert_eq(fv_worker_spare_memory(100, 0, 800), 100);
+    cr_assert_eq(fv_worker_spare_memory(600, 100, 800), 50);
+    cr_assert_eq(fv_worker_spare_memory(600, 200, 800), 0);
+    cr_assert_eq(fv_worker_spare_memory(600, SIZE_MAX, 800), 0);
+    cr_assert_eq(fv_worker_spare_memory(900, 1, 800), 0);
+}
