@@ -33,8 +33,8 @@ static fv_status open_worker(fv_worker_program *p) {
     opt.kv_dtype = p->engine.kv_dtype;
     opt.kv_bytes = (size_t)fv_options_int(o, "kv-bytes");
     opt.prefix_bytes = prefix_bytes(o, opt.kv_bytes);
-    FV_TRY(read_reserve(o, &opt.reserve_all));
     opt.batch_max = (int32_t)fv_options_int(o, "batch");
+    FV_TRY(read_reserve(o, &opt.reserve_all));
     opt.queue_max = (int32_t)fv_options_int(o, "queue");
     opt.keep_s_max = 1e-3 * (double)fv_options_int(o, "keep-ms-max");
     opt.keep_bytes = (size_t)fv_options_int(o, "keep-bytes");

@@ -38,6 +38,11 @@ fv_status fv_compat_check(const fv_compat *mine, const fv_compat *theirs);
 /* ---- HELO: the request for a grant ------------------------------------------------------ */
 
 typedef struct fv_hello {
+    /* Not in the stream: what the answer may have on the receiving side. Tokens at most, 0: max_tokens; tokens that
+     * memory is reserved for at first, 0: all of these; and when the request reached its router, by fv_clock_s. */
+    uint32_t tokens_most, tokens_reserved;
+    double arrived_s;
+
     fv_compat compat;          /* only its hash is in the stream */
     uint32_t n_text, n_visual; /* prompt tokens */
     uint32_t max_tokens;       /* the most rows that the answer adds */
@@ -45,12 +50,9 @@ typedef struct fv_hello {
     uint64_t bytes_visual;     /* the most bytes of a store for visual KV of all layers */
     uint64_t bytes_tables;     /* the most bytes of tables of packed layers */
     const char *policy;        /* text form; "" is exact */
-    /* Not in the stream. */
-    const char *owner;        /* the tenant; NULL: "" */
-    const fv_wire_link *link; /* [n_link] of the prompt */
+    const char *owner;         /* the tenant; NULL: "". Not in the stream */
+    const fv_wire_link *link;  /* [n_link] of the prompt; not in the stream */
     uint32_t n_link;
-    uint32_t tokens_most;     /* tokens that the answer may have here; 0: max_tokens */
-    uint32_t tokens_reserved; /* tokens that memory is reserved for at first; 0: all of these */
 } fv_hello;
 
 size_t fv_hello_bytes(const fv_hello *h);

@@ -75,6 +75,7 @@ typedef struct fv_grant_request {
     uint32_t wait_ms;       /* longest wait for memory */
     bool reserve_all, open_ended; /* as in OpenRequest (handoff.proto) */
     uint32_t n_replay;            /* likewise */
+    uint64_t bytes_replay;        /* likewise */
     const char *tenant;           /* the request's tenant; NULL: "" */
     uint64_t tenant_bytes;        /* the most KV of all requests of the tenant; 0: no limit */
     /* The router's token, which authorizes the request for memory and for a peer link; NULL:

@@ -243,10 +243,11 @@ static fv_status on_begun(fv_attempt *a, grpc_byte_buffer *message) {
     a->n_prompt = b->n_prompt;
     a->thinks = b->thinks;
     a->n_prompt_cached = b->n_prompt_cached;
-    a->bytes_bound = b->bytes_bound;
-    fv_reservation_resize(&a->d, b->bytes_reserved ? b->bytes_reserved : b->bytes_bound);
+    fv_reservation_resize(&a->d, b->bytes_bound);
     /* The worker sends Begun after it has decoded the images. */
     fv_reservation_images_decoded(&a->p);
+    a->bytes_bound = b->bytes_bound;
+    if (b->bytes_reserved) fv_reservation_resize(&a->d, b->bytes_reserved);
     a->events->begun(a->req);
     return FV_OK;
 }

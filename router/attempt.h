@@ -33,13 +33,13 @@ typedef struct fv_attempt {
     struct fv_attempt *next_over;
     fv_worker_call prefill, decode;
     fv_reservation p, d;
+    uint64_t bytes_bound;            /* of KV, from Begun */
     uint32_t n_replay;               /* tokens that the client had before this attempt */
     fv_arena arena;                  /* owns the workers' messages that are kept */
     const fv_ticket_message *ticket; /* from Begun */
     uint32_t n_prompt;               /* tokens of the prompt, from Begun */
     bool thinks;                     /* the answer begins inside its reasoning; likewise */
     uint32_t n_prompt_cached;        /* of these, tokens that were kept from an earlier prompt */
-    uint64_t bytes_bound;            /* of KV, likewise */
     uint32_t n_prompt_event;         /* events of the prompt's tokens that it has brought */
     bool first_done;                 /* FirstToken has come, or is not expected */
     bool had_ended;                  /* the answer had ended before this attempt */

@@ -22,15 +22,10 @@ static fv_text_width width_of(const fv_kv_shape *s) {
     return (fv_text_width){s->n_kv, s->d_head, s->dtype};
 }
 
-uint32_t fv_import_answer_rows(const fv_hello *h) {
-    uint32_t most = h->tokens_most ? h->tokens_most : h->max_tokens;
-    return h->tokens_reserved && h->tokens_reserved < most ? h->tokens_reserved : most;
-}
-
 /* The most tokens after the prompt, and a block more: how much of the prompt is a resumed answer, and so when
  * its next block is due, is not known yet. */
 static int32_t answer_most(const fv_hello *h, const fv_decode_plan *plan) {
-    return (int32_t)fv_import_answer_rows(h) + plan->text.again;
+    return (int32_t)h->max_tokens + plan->text.again;
 }
 
 int32_t fv_import_text_rows(const fv_kv_shape *s, const fv_decode_plan *plan, int64_t rows) {
@@ -46,7 +41,7 @@ static size_t coded_most(const fv_kv_shape *s, const fv_hello *h, const fv_decod
     fv_text_width w = width_of(s);
     fv_kv_shape one = *s;
     one.n_layer = 1;
-    int64_t n = (int64_t)h->n_text + fv_import_answer_rows(h);
+    int64_t n = (int64_t)h->n_text + h->max_tokens;
     uint64_t codes =
         fv_text_codes_most(&plan->text, (int32_t)h->n_text, answer_most(h, plan), &w, own);
     uint64_t pages = fv_kv_text_bytes(&one, fv_import_text_rows(s, plan, n), !own);
@@ -73,7 +68,7 @@ static size_t text_most(const fv_kv_shape *s, const fv_hello *h, const fv_decode
     fv_kv_shape one = *s;
     one.n_layer = 1;
     if (plan->text.bits) return coded_most(s, h, plan, own);
-    size_t most = 0, answer = (uint32_t)plan->dup_max + fv_import_answer_rows(h);
+    size_t most = 0, answer = (uint32_t)plan->dup_max + h->max_tokens;
     for (uint32_t packed = 0; packed <= (keys->rank ? h->n_text : 0); packed++) {
         size_t bytes =
             fv_kv_text_bytes(&one, (int32_t)(h->n_text - packed + answer), !own) +

@@ -33,6 +33,8 @@ typedef struct fv_import {
     fv_wire_dtype dtype;
     fv_hello hello;  /* as granted; its policy is got.policy */
     fv_received got; /* with the decode plan */
+    uint32_t
+        max_tokens; /* as granted; that of `hello` counts the rows that memory is reserved for */
     fv_packet_reader reader;
     fv_import_due due;
     int32_t layer, layer_end; /* of the group that ROWS began */
@@ -139,9 +141,6 @@ enum { FV_IMPORT_SKIP_MAX = 64 << 10 }; /* bytes of unknown sections in a stream
 /* The most bytes that n_visual image tokens in every layer can take. */
 uint64_t fv_import_most_visual(const fv_kv_shape *shape, uint32_t n_visual);
 
-/* Rows of the answer that memory is reserved for at first. */
-uint32_t fv_import_answer_rows(const fv_hello *hello);
-
 /* The most bytes that tables of packed layers can take. */
 uint64_t fv_import_most_tables(const fv_kv_shape *shape, const fv_hello *hello);
 
@@ -158,6 +157,9 @@ uint64_t fv_import_wire_bytes(const fv_kv_shape *shape, const fv_hello *hello,
 
 /* Grows l->payload to at least n bytes. */
 fv_status fv_import_room(fv_import *l, size_t n);
+
+/* Rows of the answer that memory is reserved for at first. */
+uint32_t fv_import_answer_rows(const fv_hello *hello);
 
 /* Begins a hand-off and reserves all its memory. `hello` has been checked. */
 fv_status fv_import_open(const fv_receiver_options *opt, const fv_hello *hello,

@@ -11,7 +11,7 @@ fv_status fv_import_take_hello(fv_import *l, const fv_section *s) {
     if (h.compat.hash != l->hello.compat.hash || h.n_reused_text != l->hello.n_reused_text ||
         h.bytes_visual != l->hello.bytes_visual || h.bytes_tables != l->hello.bytes_tables ||
         h.n_text != l->hello.n_text || h.n_visual != l->hello.n_visual ||
-        h.max_tokens != l->hello.max_tokens || memcmp(h.policy, l->hello.policy, n_policy) != 0)
+        h.max_tokens != l->max_tokens || memcmp(h.policy, l->hello.policy, n_policy) != 0)
         return FV_REFUSE(MALFORMED, "the stream is not the one that the grant was given for");
     return FV_OK;
 }
@@ -37,7 +37,7 @@ fv_status fv_import_take_prompt(fv_import *l, const fv_section *s) {
     fv_wire_prompt w;
     FV_TRY(fv_wire_prompt_get(l->payload, (size_t)s->length, &w));
     FV_TRY(take_sampling(l, &w.sampling));
-    if (w.next < (int32_t)w.n || (int64_t)w.next + l->hello.max_tokens > l->opt->max_position)
+    if (w.next < (int32_t)w.n || (int64_t)w.next + l->max_tokens > l->opt->max_position)
         return FV_REFUSE(MALFORMED, "the answer starts at position %d after %u tokens", w.next,
                          w.n);
     l->got.n = (int32_t)w.n;

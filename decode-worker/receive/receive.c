@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/clock.h"
 #include "common/log.h"
 #include "decode-worker/receive/internal.h"
 
@@ -83,11 +82,10 @@ fv_status fv_receiver_check(const fv_receiver *r, const fv_hello *h, fv_decode_p
 }
 
 fv_status fv_receiver_offer(fv_receiver *r, const fv_hello *h, const fv_decode_plan *plan,
-                            double arrived_s, fv_grant *out) {
+                            fv_grant *out) {
     fv_import *l;
     fv_receiver_expire(r);
     FV_TRY(fv_import_open(&r->opt, h, plan, &l));
-    l->got.arrived_s = arrived_s;
     uint64_t bytes = fv_import_wire_bytes(fv_kv_pool_shape(r->opt.pool), h, plan, r->opt.n_group);
     fv_status st = fv_grants_issue(r->grants, bytes, l, out);
     if (st != FV_OK) {
@@ -95,13 +93,14 @@ fv_status fv_receiver_offer(fv_receiver *r, const fv_hello *h, const fv_decode_p
         return st;
     }
     out->n_kept = l->n_kept;
-    out->bytes_reserved = fv_kv_bytes_held(l->got.kv);
     r->count.granted++;
     return FV_OK;
 }
 
 uint64_t fv_receiver_bytes(const fv_receiver *r, const fv_hello *h, const fv_decode_plan *plan) {
-    return fv_import_pool_bytes(fv_kv_pool_shape(r->opt.pool), h, plan);
+    fv_hello reserved = *h;
+    reserved.max_tokens = fv_import_answer_rows(h);
+    return fv_import_pool_bytes(fv_kv_pool_shape(r->opt.pool), &reserved, plan);
 }
 
 void fv_receiver_count_refusal(fv_receiver *r, fv_status st) { (void)count(r, st); }
@@ -110,7 +109,7 @@ static fv_status sink_offer(fv_sink *sink, const fv_hello *hello, fv_grant *out)
     fv_receiver *r = (fv_receiver *)sink;
     fv_decode_plan plan;
     fv_status st = fv_receiver_check(r, hello, &plan);
-    return count(r, st == FV_OK ? fv_receiver_offer(r, hello, &plan, fv_clock_s(), out) : st);
+    return count(r, st == FV_OK ? fv_receiver_offer(r, hello, &plan, out) : st);
 }
 
 /* ---- frames, commit, abort ------------------------------------------------------------- */

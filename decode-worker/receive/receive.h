@@ -56,11 +56,10 @@ fv_sink *fv_receiver_sink(fv_receiver *r); /* borrowed, lives as long as the rec
 
 /* The sink's offer in parts, for a queue of waiting offers (decode-worker/schedule/opens.h): check fails if
  * the offer could never be granted, and gives its decode plan; offer reserves its memory now, or fails with
- * NO_ROOM; bytes returns its bytes of the pool. arrived_s: when the request reached its router, by fv_clock_s.
- * None of these counts a refusal. */
+ * NO_ROOM; bytes returns its bytes of the pool. None of these counts a refusal. */
 fv_status fv_receiver_check(const fv_receiver *r, const fv_hello *hello, fv_decode_plan *plan);
 fv_status fv_receiver_offer(fv_receiver *r, const fv_hello *hello, const fv_decode_plan *plan,
-                            double arrived_s, fv_grant *out);
+                            fv_grant *out);
 uint64_t fv_receiver_bytes(const fv_receiver *r, const fv_hello *hello, const fv_decode_plan *plan);
 void fv_receiver_count_refusal(fv_receiver *r, fv_status st); /* FV_OK is fine */
 
@@ -85,7 +84,7 @@ typedef struct fv_received {
     int32_t max_tokens;
     int32_t n_reserved; /* rows of the answer that memory is reserved for; at most max_tokens */
     bool whole;         /* that was asked for: hello.tokens_reserved is 0 */
-    double arrived_s;   /* as given to fv_receiver_offer */
+    double arrived_s;   /* hello.arrived_s */
     fv_first_token first;
     fv_sampling sampling;
     fv_decode_plan plan;

@@ -127,7 +127,7 @@ static fv_status make_text(fv_import *l, int32_t layer) {
         return FV_REFUSE(OVER_BUDGET,
                          "%d layers have text keys of their own, but %d were announced", own, most);
     int64_t rows = (int64_t)l->hello.n_text - text_packed(l, layer) + l->got.plan.dup_max +
-                   fv_import_answer_rows(&l->hello) - fv_import_left_out(l, FV_SEG_TEXT);
+                   l->hello.max_tokens - fv_import_left_out(l, FV_SEG_TEXT);
     return fv_kv_reserve(l->got.kv, layer, fv_import_text_rows(l->shape, &l->got.plan, rows));
 }
 

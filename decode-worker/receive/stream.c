@@ -312,6 +312,11 @@ static fv_status reserve(fv_import *l) {
     return fv_kv_take_state(l->got.kv);
 }
 
+uint32_t fv_import_answer_rows(const fv_hello *h) {
+    uint32_t most = h->tokens_most ? h->tokens_most : h->max_tokens;
+    return h->tokens_reserved && h->tokens_reserved < most ? h->tokens_reserved : most;
+}
+
 fv_status fv_import_open(const fv_receiver_options *opt, const fv_hello *hello,
                          const fv_decode_plan *plan, fv_import **out) {
     const fv_kv_shape *s = fv_kv_pool_shape(opt->pool);
@@ -330,9 +335,12 @@ fv_status fv_import_open(const fv_receiver_options *opt, const fv_hello *hello,
     l->hello = *hello;
     l->hello.policy = strcpy(l->got.policy, hello->policy);
     l->got.plan = *plan;
+    l->max_tokens = hello->max_tokens;
+    l->hello.max_tokens = fv_import_answer_rows(hello);
     l->got.max_tokens = (int32_t)(hello->tokens_most ? hello->tokens_most : hello->max_tokens);
     l->got.whole = hello->tokens_reserved == 0;
-    l->got.n_reserved = (int32_t)fv_import_answer_rows(hello);
+    l->got.n_reserved = (int32_t)l->hello.max_tokens;
+    l->got.arrived_s = hello->arrived_s;
     fv_packet_hooks hooks = {.user = l,
                              .begin = on_begin,
                              .bytes = on_bytes,

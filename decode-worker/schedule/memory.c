@@ -12,34 +12,16 @@ bool fv_answer_needs_memory(const fv_answer *x) {
 
 /* ---- growth ------------------------------------------------------------------------------- */
 
-/* Whether nothing but this answer holds memory, of the pool or of its tenant: waiting would not help. */
-static bool has_all(const fv_kv *kv, bool own) {
-    const fv_kv_pool *pool = fv_kv_get_pool(kv);
-    size_t used = own ? fv_kv_pool_owned(pool, fv_kv_owner(kv)) : fv_kv_pool_used(pool);
-    return used == fv_kv_bytes_held(kv);
-}
-
-static fv_status too_large(const fv_answer *x, bool own) {
-    return FV_REFUSE(TOO_LARGE,
-                     "after %d tokens the answer needs more than all of the %s: shorten the "
-                     "prompt, or ask for fewer tokens",
-                     x->n_run, own ? "KV that its tenant may have" : "worker's KV");
-}
-
 fv_status fv_answer_grow(fv_answer *x) {
     int32_t n, n_prompt;
     fv_kv *kv = x->session->kv;
     fv_generation_ids(x->seq, &n, &n_prompt);
     int32_t rows = x->max_tokens - (n - n_prompt);
     if (rows > FV_KV_BLOCK) rows = FV_KV_BLOCK;
-    fv_status st = fv_text_codes_reserve(&x->session->text, kv, x->n_run, rows);
-    if (st == FV_EBUSY && has_all(kv, false)) return too_large(x, false);
-    FV_TRY(st);
+    FV_TRY(fv_text_codes_reserve(&x->session->text, kv, x->n_run, rows));
     size_t held = fv_kv_pool_owned(fv_kv_get_pool(kv), fv_kv_owner(kv));
     if (x->tenant_bytes && held > x->tenant_bytes) {
-        bool alone = has_all(kv, true);
         fv_kv_release_unused(kv, 0);
-        if (alone) return too_large(x, true);
         return FV_REFUSE(TENANT_FULL, "the tenant holds %zu of its %llu bytes of KV", held,
                          (unsigned long long)x->tenant_bytes);
     }
@@ -74,6 +56,19 @@ static double load_of(const fv_share *s) { return s->held / s->weight; }
 
 static bool same_owner(const fv_answer *x, const fv_answer *y) {
     return strcmp(fv_kv_owner(x->session->kv), fv_kv_owner(y->session->kv)) == 0;
+}
+
+bool fv_answer_is_alone(const fv_answer *first, const fv_answer *x, bool own) {
+    const fv_answer *y = first;
+    while (y && (y == x || !y->session || (own && !same_owner(x, y)))) y = y->next;
+    return !y;
+}
+
+fv_status fv_answer_too_large(const fv_answer *x, bool own) {
+    return FV_REFUSE(TOO_LARGE,
+                     "after %d tokens the answer needs more than all of the %s: shorten the "
+                     "prompt, or ask for fewer tokens",
+                     x->n_run, own ? "KV that its tenant may have" : "worker's KV");
 }
 
 /* The later one in the list is the younger of two answers that arrived at the same moment. */

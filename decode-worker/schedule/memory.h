@@ -23,7 +23,7 @@
 bool fv_answer_needs_memory(const fv_answer *x);
 
 /* Reserves memory for some more tokens. FV_EBUSY: the pool is full; refused with TENANT_FULL: the tenant may
- * have no more; with TOO_LARGE: and all of it is this answer's already. */
+ * have no more. */
 fv_status fv_answer_grow(fv_answer *x);
 
 /* Returns the eldest answer that needs memory and is not marked `asked`; NULL: none. `first`: the list. */
@@ -31,5 +31,10 @@ fv_answer *fv_answer_needy(fv_answer *first);
 
 /* Returns the answer to be preempted for x; NULL: none. own: one of x's tenant. */
 fv_answer *fv_answer_victim(fv_answer *first, const fv_answer *x, bool own);
+
+/* Whether no other answer, or with `own` none of x's tenant, holds memory. If no hand-off does either, waiting
+ * would not help: the second is the failure for that. */
+bool fv_answer_is_alone(const fv_answer *first, const fv_answer *x, bool own);
+fv_status fv_answer_too_large(const fv_answer *x, bool own);
 
 #endif

@@ -71,7 +71,7 @@ static size_t in_use(const fv_opens *a) {
 /* Asks the receiver for a grant. Refused with NO_ROOM if there may be memory later. */
 static fv_status try_now(fv_opens *a, const fv_open *o, fv_grant *grant) {
     FV_TRY(check_owner(a, o));
-    fv_status st = fv_receiver_offer(a->receiver, &o->hello, &o->plan, o->arrived_s, grant);
+    fv_status st = fv_receiver_offer(a->receiver, &o->hello, &o->plan, grant);
     bool empty = in_use(a) == 0 && fv_receiver_live(a->receiver) == 0;
     return fv_refusal_of(st) == FV_REFUSED_NO_ROOM && empty && a->bytes_max ? too_large(a, o) : st;
 }
@@ -81,17 +81,34 @@ static uint64_t bytes_with(const fv_opens *a, fv_open *o, uint32_t tokens) {
     return fv_receiver_bytes(a->receiver, &o->hello, &o->plan);
 }
 
-/* Finds the most tokens that `most` bytes hold, at least 1. */
+/* Whether a prefill worker could replay the answer at the length for which o->bytes was set. Its pool holds all
+ * rows uncompressed, and beside them their blocks of codes. */
+static bool can_be_replayed(const fv_opens *a, const fv_open *o) {
+    const fv_hello *h = &o->hello;
+    int64_t rows = (int64_t)h->n_text + h->n_visual + o->plan.dup_max + h->tokens_most;
+    if (o->bytes_replay == 0) return true;
+    if (rows > INT32_MAX) return false;
+    return fv_kv_text_bytes(fv_kv_pool_shape(a->pool), (int32_t)rows, 0) + h->bytes_tables +
+               (o->plan.text.bits ? o->bytes : 0) <=
+           o->bytes_replay;
+}
+
+static bool fits_with(const fv_opens *a, fv_open *o, uint32_t tokens, uint64_t most) {
+    o->bytes = bytes_with(a, o, tokens);
+    return o->bytes <= most && can_be_replayed(a, o);
+}
+
+/* Finds the most tokens that fit, at least 1. */
 static void shorten(const fv_opens *a, fv_open *o, uint64_t most) {
     uint32_t fits = 1, not = o->hello.max_tokens;
-    while (not -fits > 1) {
+    while (not > fits + 1) {
         uint32_t middle = fits + (not -fits) / 2;
-        if (bytes_with(a, o, middle) <= most)
+        if (fits_with(a, o, middle, most))
             fits = middle;
         else
             not = middle;
     }
-    o->bytes = bytes_with(a, o, fits);
+    (void)fits_with(a, o, fits, most);
 }
 
 /* Decides how many tokens the answer may have, and for how many memory is reserved. Refuses what would not fit
@@ -101,11 +118,11 @@ static fv_status size(const fv_opens *a, fv_open *o) {
     uint64_t most = a->bytes_max ? a->bytes_max : UINT64_MAX;
     if (o->owner_bytes && o->owner_bytes < most) most = o->owner_bytes;
     h->tokens_reserved = 0;
-    o->bytes = bytes_with(a, o, h->max_tokens);
-    if (o->bytes > most && o->open_ended) shorten(a, o, most);
+    h->arrived_s = o->arrived_s;
+    if (!fits_with(a, o, h->max_tokens, most) && o->open_ended) shorten(a, o, most);
     if (a->bytes_max && o->bytes > a->bytes_max) return too_large(a, o);
     if (o->bytes > most) return too_large_for_owner(o);
-    if (o->reserve_all || !a->lengths) return FV_OK;
+    if (o->reserve_all || !a->lengths || !can_be_replayed(a, o)) return FV_OK;
     h->tokens_reserved =
         (uint32_t)fv_lengths_expect(a->lengths, h->owner ? h->owner : "", o->n_replay);
     o->bytes = fv_receiver_bytes(a->receiver, h, &o->plan);

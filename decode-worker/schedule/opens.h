@@ -32,7 +32,9 @@ struct fv_open {
     bool reserve_all;     /* reserves memory for all tokens at once */
     bool open_ended;      /* where hello.max_tokens tokens never fit, the answer may have fewer */
     int32_t n_replay;     /* tokens of the answer that are part of the prompt */
-    double wait_s;        /* maximum time to wait for memory; 0: not at all */
+    uint64_t
+        bytes_replay; /* the prefill worker's pool, which has to hold a preempted answer; 0: no limit */
+    double wait_s; /* maximum time to wait for memory; 0: not at all */
     /* Called once, with FV_OK and a grant, or with a failure that fv_last_error explains. `o` may be
      * gone afterwards. */
     void (*resolved)(fv_open *o, fv_status st, const fv_grant *grant);
@@ -40,7 +42,7 @@ struct fv_open {
     fv_open *next;
     fv_decode_plan plan;
     double arrived_s, until_s; /* by fv_clock_s */
-    uint64_t bytes;
+    uint64_t bytes;            /* that are reserved; also for the caller when it is resolved */
     bool waiting;
 };
 

@@ -399,6 +399,9 @@ static void feed(fv_scheduler *a, fv_answer *x) {
         own = fv_refusal_of(st) == FV_REFUSED_TENANT_FULL;
         if (st == FV_EBUSY) room = make_room(a, x, own);
     } while (st == FV_EBUSY && room);
+    if (st == FV_EBUSY && fv_receiver_live(a->receiver) == 0 &&
+        fv_answer_is_alone(a->first, x, own))
+        st = fv_answer_too_large(x, own);
     if (st == FV_EBUSY) {
         set_starved(a, x, true);
         a->is_short = a->is_short || !own;

@@ -125,7 +125,7 @@ static void send_grant(request *r) {
     t.epoch = r->grant.ticket.epoch;
     m.ticket = &t;
     m.bytes = r->grant.bytes;
-    m.bytes_reserved = r->grant.bytes_reserved;
+    m.bytes_reserved = r->open.bytes;
     m.frame_max = r->grant.frame_max;
     m.credits = r->grant.credits;
     m.deadline_ms = (uint32_t)(1e3 * r->grant.lease_s);
@@ -189,6 +189,7 @@ static fv_status open_message(fv_rpc_call *c, grpc_byte_buffer *message) {
     r->open.reserve_all = q->reserve_all;
     r->open.open_ended = q->open_ended;
     r->open.n_replay = q->n_replay < INT32_MAX ? (int32_t)q->n_replay : INT32_MAX;
+    r->open.bytes_replay = q->bytes_replay;
     r->open.age_s = 1e-3 * q->age_ms;
     r->open.wait_s = 1e-3 * q->wait_ms;
     r->open.resolved = on_resolved;

@@ -30,13 +30,16 @@ struct fv_decode_worker {
     fv_scheduler *answers;
     /* written by the computing thread, read by the loop */
     struct {
-        atomic_uint n_running, n_queued, n_kept, n_waiting, n_paused, n_unread, n_prefixes,
-            tokens_expected;
-        atomic_ullong n_preempted, n_preempted_for_memory, bytes_granted, bytes_held, bytes_kept,
-            bytes_waiting, n_done, n_failed, tokens_out, entries_evicted, tokens_recompressed,
-            bytes_prefixes, bytes_prefixes_idle, n_prefixes_given_up;
+        atomic_uint n_running, n_queued, n_kept, n_waiting, n_paused, n_unread, n_prefixes;
+        atomic_ullong n_preempted, bytes_granted, bytes_held, bytes_kept, bytes_waiting, n_done,
+            n_failed, tokens_out, entries_evicted, tokens_recompressed, bytes_prefixes,
+            bytes_prefixes_idle, n_prefixes_given_up;
     } load;
     atomic_ullong handoffs[FV_N_HANDOFF_COUNT]; /* fv_receiver_counters */
+    struct {
+        atomic_uint tokens_expected;
+        atomic_ullong n_preempted;
+    } growth; /* of answers; likewise */
     atomic_ullong n_good, n_bad;
     atomic_bool is_idle; /* has granted its last memory, and all that it granted is free again */
     fv_pulse *pulse;

@@ -103,9 +103,12 @@ static void note_load(fv_decode_worker *w) {
     atomic_store(&w->load.bytes_prefixes, prefixes.bytes_now);
     atomic_store(&w->load.bytes_prefixes_idle, idle);
     atomic_store(&w->load.n_prefixes_given_up, prefixes.n_given_up);
-    atomic_store(&w->load.n_preempted_for_memory, fv_scheduler_preempted_for_memory(w->answers));
+}
+
+static void note_growth(fv_decode_worker *w) {
+    atomic_store(&w->growth.n_preempted, fv_scheduler_preempted_for_memory(w->answers));
     if (w->opens.lengths)
-        atomic_store(&w->load.tokens_expected, (unsigned)fv_lengths_expect(w->lengths, "", 0));
+        atomic_store(&w->growth.tokens_expected, (unsigned)fv_lengths_expect(w->lengths, "", 0));
 }
 
 /* Ends granting at the first moment at which a leaving worker has nothing in hand. Both happen here, on the thread
@@ -175,6 +178,7 @@ static double work(void *user) {
     fv_opens_look(&w->opens);
     double trim_s = trim(w);
     note_load(w);
+    note_growth(w);
     note_handoffs(w);
     maybe_idle(w);
     if (more) return 0;
@@ -323,6 +327,8 @@ Fovea__Inference__V1__Load fv_decode_worker_load(const fv_decode_worker *w) {
     load.n_running = atomic_load(&w->load.n_running);
     load.n_queued = atomic_load(&w->load.n_queued);
     load.slots = (uint32_t)w->opt.batch_max;
+    load.tokens_expected = atomic_load(&w->growth.tokens_expected);
+    load.n_preempted_for_kv = atomic_load(&w->growth.n_preempted);
     load.n_paused = atomic_load(&w->load.n_paused);
     load.n_unread = atomic_load(&w->load.n_unread);
     load.n_preempted = atomic_load(&w->load.n_preempted);
@@ -334,8 +340,6 @@ Fovea__Inference__V1__Load fv_decode_worker_load(const fv_decode_worker *w) {
     load.n_prefixes_given_up = atomic_load(&w->load.n_prefixes_given_up);
     load.tokens_kept = handoffs.tokens_kept;
     load.bytes_not_sent = handoffs.bytes_kept;
-    load.n_preempted_for_kv = atomic_load(&w->load.n_preempted_for_memory);
-    load.tokens_expected = atomic_load(&w->load.tokens_expected);
     load.bytes_capacity = w->opt.kv_bytes;
     load.bytes_granted = atomic_load(&w->load.bytes_granted);
     load.bytes_held = atomic_load(&w->load.bytes_held);

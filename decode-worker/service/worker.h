@@ -40,7 +40,6 @@ typedef struct fv_decode_options {
     int32_t prompt_tokens; /* prompt rows of follow-ups in a step: bounds the others' wait */
     int32_t queue_max;     /* requests that wait for the computing thread; more are refused */
     size_t prefix_bytes; /* share of the pool for prompts that later ones reuse; 0: none are kept */
-    bool reserve_all;    /* memory for all tokens that an answer may have, when it begins */
     size_t keep_bytes;   /* share of the pool for kept conversations; 0: half of kv_bytes */
     double keep_s_max;   /* longest time that a conversation is kept; 0: none is */
     double probe_s;      /* seconds without a token before the worker probes itself; 0: never */
@@ -49,6 +48,8 @@ typedef struct fv_decode_options {
     fv_grants_options grants; /* fv_grants_options_default() */
     int32_t waiting_max;      /* Opens that wait for memory; more are refused */
     double wait_s_max;        /* longest time that an Open waits */
+    /* Reserve memory for all tokens that an answer may have when it begins; otherwise for as many as are expected. */
+    bool reserve_all;
     /* Called on the loop thread when memory was taken or freed, when the requests waiting for it changed,
      * or the number of answers whose readers do not read. May be NULL. */
     void (*on_change)(void *user);

@@ -141,6 +141,7 @@ static fv_grant_request asking_of(const fv_task *t, double now_s) {
                               .reserve_all = t->msg->reserve_all,
                               .open_ended = t->msg->open_ended,
                               .n_replay = (uint32_t)t->msg->n_replay,
+                              .bytes_replay = t->worker->opt.kv_bytes,
                               .open_token = t->msg->open_token,
                               .pair_token = t->msg->pair_token,
                               .trace = t->span.context};

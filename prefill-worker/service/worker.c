@@ -154,11 +154,11 @@ static void on_begun(fv_rpc_op *op, bool ok) {
     ticket.id = (ProtobufCBinaryData){sizeof t->ticket.id, t->ticket.id};
     ticket.epoch = t->ticket.epoch;
     b.ticket = &ticket;
+    b.bytes_reserved = t->bytes_reserved;
     b.n_prompt = (uint32_t)t->prefill.prompt.n;
     b.bytes_bound = t->bytes_bound;
     b.thinks = t->prefill.thinks;
     b.n_prompt_cached = (uint32_t)t->prefill.prefix.rows;
-    b.bytes_reserved = t->bytes_reserved;
     e.event_case = FOVEA__HANDOFF__V1__PREFILL_EVENT__EVENT_BEGUN;
     e.begun = &b;
     send_event(t, &e);

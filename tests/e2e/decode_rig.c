@@ -189,6 +189,7 @@ void run_ship(fv_job *job) {
                                         .tenant = h->tenant,
                                         .tenant_bytes = h->tenant_bytes,
                                         .open_ended = h->open_ended,
+                                        .bytes_replay = h->bytes_replay,
                                         .open_token = h->open_token}};
     h->next = rig.exporting;
     rig.exporting = h;

@@ -50,6 +50,7 @@ typedef struct handoff {
     const char *tenant;       /* and whose it is */
     uint64_t tenant_bytes;
     bool open_ended;
+    uint64_t bytes_replay;
     bool hold; /* once granted, sends nothing */
     bool abandon;
     stage at;

@@ -250,3 +250,21 @@ Test(decode_room, what_would_not_fit_an_empty_pool_at_its_full_length_is_refused
     UNTIL(has_room(&h[1]));
     close_with(2);
 }
+
+/* The prefill side's pool holds fewer tokens than the answer may have: nobody could replay it. */
+Test(decode_room, what_nobody_could_replay_is_reserved_as_a_whole_or_is_shorter) {
+    fv_decode_options opt = fv_decode_options_default();
+    expects = true;
+    open_with(&opt, 2.5, 0);
+    h[0].bytes_replay = bytes_large / 2;
+    ask_for(&h[0], LARGE, 0, 0);
+    UNTIL(has_room(&h[0]));
+    UNTIL(bytes_used() == bytes_large);
+    h[1].bytes_replay = bytes_large / 2;
+    h[1].open_ended = true;
+    ask_for(&h[1], LARGE, 0, 0);
+    UNTIL(has_room(&h[1]));
+    UNTIL(bytes_used() > bytes_large);
+    cr_assert_leq(bytes_used() - bytes_large, bytes_large / 2);
+    close_with(2);
+}

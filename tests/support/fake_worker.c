@@ -89,7 +89,6 @@ static void send_begun(fv_rpc_call *c) {
     begun.n_prompt = 5;
     begun.bytes_bound = FAKE_BYTES;
     begun.thinks = ((const fake_worker *)fv_rpc_call_service(c))->thinks;
-    begun.bytes_reserved = ((const fake_worker *)fv_rpc_call_service(c))->bytes_reserved;
     send_event(c, FOVEA__HANDOFF__V1__PREFILL_EVENT__EVENT_BEGUN, &begun.base);
 }
 

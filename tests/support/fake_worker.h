@@ -54,7 +54,6 @@ typedef struct fake_worker {
     uint64_t pixels_capacity, pixels_held; /* as it reports */
     uint32_t slots, n_unread;              /* likewise */
     uint32_t tokens_expected;              /* likewise */
-    uint64_t bytes_reserved;               /* prefill: in Begun */
     /* Set: its reports say that it works on its last request, with this progress; likewise for
      * `foreign`. */
     bool works;
@@ -81,14 +80,13 @@ typedef struct fake_worker {
     char join_text[FV_RPC_TEXT_MAX];
     char request_id[160], decode_address[64];
     char open_token[FV_CALL_TOKEN_MAX], pair_token[FV_CALL_TOKEN_MAX];
-    uint32_t keep_ms;             /* of the last call of Decode */
-    bool followed;                /* it continues a conversation */
-    char prompt[64];              /* its text then */
-    bool reserve_all, open_ended; /* prefill: of the last request */
-    uint32_t age_ms;              /* prefill: likewise */
-    char variables[1024];         /* prefill: of its chat; likewise */
-    char turns[8192];             /* and its turns, "ROLE: TEXT [MEMBERS]\n" */
-    char schema[2048];            /* of the answer, or its structural tags; likewise; "": none */
+    uint32_t keep_ms;     /* of the last call of Decode */
+    bool followed;        /* it continues a conversation */
+    char prompt[64];      /* its text then */
+    uint32_t age_ms;      /* prefill: of the last request */
+    char variables[1024]; /* prefill: of its chat; likewise */
+    char turns[8192];     /* and its turns, "ROLE: TEXT [MEMBERS]\n" */
+    char schema[2048];    /* of the answer, or its structural tags; likewise; "": none */
     uint32_t n_images;
     bool special_tokens;
     uint64_t tenant_kv_bytes; /* prefill: likewise */
@@ -96,6 +94,9 @@ typedef struct fake_worker {
     char tenant[64];
     double tenant_weight;
     uint32_t max_tokens, n_replay; /* of the last request; replayed ids are checked */
+
+    /* Prefill: of the last request. */
+    bool reserve_all, open_ended;
 
     /* Private. */
     fv_bridge *bridge;

@@ -47,8 +47,8 @@ static fv_status offer(fv_sink *s, const fv_hello *hello, fv_grant *out) {
     fv_decode_plan plan;
     h.tokens_reserved = (uint32_t)r->asking->reserve;
     FV_TRY(fv_receiver_check(r->receiver, &h, &plan));
-    double arrived_s = r->asking->arrived_s > 0 ? r->asking->arrived_s : fv_clock_s();
-    return fv_receiver_offer(r->receiver, &h, &plan, arrived_s, out);
+    h.arrived_s = r->asking->arrived_s > 0 ? r->asking->arrived_s : fv_clock_s();
+    return fv_receiver_offer(r->receiver, &h, &plan, out);
 }
 
 static fv_status frame(fv_sink *s, const fv_ticket *ticket, uint64_t seq, const fv_piece *piece,

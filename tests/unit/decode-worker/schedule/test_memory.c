@@ -238,6 +238,43 @@ Test(memory, an_answer_that_needs_more_than_the_pool_ends_and_says_so) {
     scheduler_rig_close(&rig);
 }
 
+/* Two answers under each policy, of which one is preempted and replayed. */
+Test(memory, a_preemption_changes_nothing_under_any_kind_of_policy) {
+    static const char *const policies[] = {"prune=fastv,layer=1,keep=0.5",
+                                           "select=snapkv",
+                                           "select=streaming",
+                                           "select=lookm",
+                                           "pack=svd",
+                                           "pack=svd,compress_text=all",
+                                           "pack=quant,bits=4",
+                                           "pack=quant,compress_text=all,bits_text=4,recompress=32",
+                                           "pack=minicache",
+                                           "evict=vta,tau=60,layer=1,shallow=rank_by_first_tap",
+                                           "pack=svd;expand=attention;evict=importance",
+                                           "evict=h2o,heavy=0.2,recent=0.2",
+                                           "evict=scissorhands",
+                                           "evict=tova",
+                                           "lazy=gla"};
+    int n = 0;
+    for (size_t p = 0; p < sizeof policies / sizeof *policies; p++) {
+        clients_init(2);
+        for (int i = 0; i < 2; i++) {
+            clients[i].prompt.policy = policies[p];
+            clients[i].prompt.image = true;
+            clients[i].prompt.reserve = 1;
+            clients[i].max_tokens = 150;
+        }
+        open_after_reference(2, 0.75);
+        for (int i = 0; i < 2; i++)
+            begin(&clients[i]); /* or it waits: codes are reserved in larger pieces */
+        run_all();
+        for (int i = 0; i < 2; i++) assert_right(&clients[i]);
+        n += clients[1].n_preempted;
+        scheduler_rig_close(&rig);
+    }
+    cr_assert_geq(n, 8, "%d were preempted", n);
+}
+
 /* ---- tenants ------------------------------------------------------------------------------ */
 
 Test(memory, the_tenant_that_holds_most_gives_way_before_one_with_a_younger_answer) {
