@@ -12,6 +12,8 @@
     "([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\\.[0-9]{1,9})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9]" \
     ")"
 #define LABEL "[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+/* At most 251 characters, so that no usual maxLength has to be counted beside it. */
+#define EMAIL "[A-Za-z0-9_+-](\\.?[A-Za-z0-9_+-]){0,29}@" LABEL "(\\." LABEL "){1,2}"
 #define OCTET "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
 #define IPV4 OCTET "(\\." OCTET "){3}"
 #define H16 "[0-9A-Fa-f]{1,4}"
@@ -31,8 +33,8 @@ static const struct {
      "P([0-9]{1,9}W|([0-9]{1,9}Y([0-9]{1,9}M([0-9]{1,9}D)?)?|[0-9]{1,9}M([0-9]{1,9}D)?|[0-9]{1,9}D)"
      "(T([0-9]{1,9}H([0-9]{1,9}M([0-9]{1,9}S)?)?|[0-9]{1,9}M([0-9]{1,9}S)?|[0-9]{1,9}S))?"
      "|T([0-9]{1,9}H([0-9]{1,9}M([0-9]{1,9}S)?)?|[0-9]{1,9}M([0-9]{1,9}S)?|[0-9]{1,9}S))"},
-    {"email", "[A-Za-z0-9_+-]+(\\.[A-Za-z0-9_+-]+)*@" LABEL "(\\." LABEL "){1,8}"},
-    {"idn-email", "[A-Za-z0-9_+-]+(\\.[A-Za-z0-9_+-]+)*@" LABEL "(\\." LABEL "){1,8}"},
+    {"email", EMAIL},
+    {"idn-email", EMAIL},
     {"hostname", LABEL "(\\." LABEL "){0,3}"},
     {"idn-hostname", LABEL "(\\." LABEL "){0,3}"},
     {"ipv4", IPV4},

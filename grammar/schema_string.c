@@ -5,7 +5,7 @@
 
 #include "grammar/schema_internal.h"
 
-enum { PATTERNS_MAX = 32, STATES_WANTED = 4096 };
+enum { PATTERNS_MAX = 32, STATES_WANTED = 8000 };
 
 typedef struct patterns {
     fv_expr *e[PATTERNS_MAX];
