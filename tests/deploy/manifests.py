@@ -540,7 +540,7 @@ for one, other in ((blue, green), (green, blue)):
     chosen += [o["spec"]["podSelector"]["matchLabels"] for o in one.of("NetworkPolicy")]
     for selector in chosen:
         expect(other.selected(selector) <= {"fovea-gateway", "fovea-router"}, f"{one.folder}: {selector} selects the other version's pods")
-model_name = lambda fleet: fleet.environment("fovea-decode")["FOVEA_MODEL_NAME"]
+model_name = lambda fleet: fleet.environment("fovea-decode")["FOVEA_SERVED_MODEL_NAME"]
 checkpoint = lambda fleet: fleet.environment("fovea-decode")["FOVEA_CHECKPOINT"]
 expect(model_name(blue) == model_name(green) and checkpoint(blue) != checkpoint(green), "two versions of one model")
 

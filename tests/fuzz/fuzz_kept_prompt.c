@@ -60,7 +60,7 @@ static fv_status deliver(world *w, const fv_wire_link *link, uint32_t n_link, co
     fv_sink *sink = fv_receiver_sink(w->receiver);
     fv_hello hello = fuzzed_hello();
     uint64_t seq = 0;
-    /* What the offer borrows is gone afterwards. */
+    /* The memory that the offer borrows is freed afterwards. */
     fv_wire_link *own_link = malloc(n_link * sizeof *link + 1);
     char *owner = strdup("tenant");
     expect(own_link && owner);

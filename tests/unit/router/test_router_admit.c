@@ -287,9 +287,9 @@ static uint64_t bytes_of(const char *text) {
     fv_policy policy;
     cr_assert_eq(fv_policy_parse(text, &policy), FV_OK, "%s", fv_last_error());
     cr_assert_eq(fv_policy_to_message(&policy, &arena, &message), FV_OK);
-    uint64_t bytes = fv_admit_policy_bytes(message, &model);
+    uint64_t n = fv_admit_policy_bytes(message, &model);
     fv_arena_fini(&arena);
-    return bytes;
+    return n;
 }
 
 Test(router_admit, presets_are_compared_by_what_they_hold_of_an_image_and_a_question) {

@@ -16,7 +16,7 @@ data:
   FOVEA_ROUTER: fovea-router-fleet:8203
   FOVEA_CHECKPOINT: /checkpoint{{ with .model.path }}/{{ . }}{{ end }}
   {{- with .model.name }}
-  FOVEA_MODEL_NAME: {{ . | quote }}
+  FOVEA_SERVED_MODEL_NAME: {{ . | quote }}
   {{- end }}
   {{- if $v.tls.enabled }}
   FOVEA_INSECURE: "false"
