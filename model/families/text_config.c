@@ -343,7 +343,7 @@ static fv_status parse_sections(const json_t *p, const text_family *f, const cha
 }
 
 /* Sets how many dimensions of a head are rotated: a whole fraction of it, so that a head consists of
- * runs of half as many (model/net/recurrent.h). */
+ * runs of half as many (model/net/recurrent_internal.h). */
 static fv_status set_rotary(const char *where, double partial, int32_t d_head,
                             fv_rope_config *rope) {
     int32_t rotary = partial > 0 && partial <= 1 ? (int32_t)(d_head * partial) : 0;

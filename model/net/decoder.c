@@ -23,7 +23,7 @@
 #include "kernels/activations.h"
 #include "model/net/experts.h"
 #include "model/net/forward_tables.h"
-#include "model/net/recurrent.h"
+#include "model/net/recurrent_internal.h"
 
 /* Activations of one layer. */
 typedef struct layer_scratch {

@@ -1,5 +1,5 @@
 /* Recurrent layers. Runs on the thread that owns the decoder. */
-#include "model/net/recurrent.h"
+#include "model/net/recurrent_internal.h"
 
 #include <assert.h>
 #include <stdlib.h>

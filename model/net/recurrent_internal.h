@@ -1,5 +1,5 @@
-#ifndef FOVEA_MODEL_NET_RECURRENT_H
-#define FOVEA_MODEL_NET_RECURRENT_H
+#ifndef FOVEA_MODEL_NET_RECURRENT_INTERNAL_H
+#define FOVEA_MODEL_NET_RECURRENT_INTERNAL_H
 
 /* Recurrent layers of the decoder (Gated DeltaNet, arXiv 2412.06464), and the heads of models that have
  * them. For the files of the decoder only.
