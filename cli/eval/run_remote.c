@@ -85,6 +85,7 @@ static fv_status ask(slot *p) {
     m.prompt = &a.prompt;
     m.max_tokens = (uint32_t)fv_eval_session_max_tokens(s);
     m.digests = true;
+    m.cache_off = true; /* bytes sent are those of the policy, whatever was asked before */
     if (s->turn + 1 < s->n_turn) m.keep_ms = (uint32_t)eval_run->keep_ms;
     if (p->n_kept) {
         m.conversation = (ProtobufCBinaryData){p->n_kept, p->kept};
