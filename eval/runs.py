@@ -59,7 +59,7 @@ def complaint(args, *texts):
     command = [args.fovea, "eval"] + [word for text in texts for word in ("--policy", text)]
     env = {k: v for k, v in os.environ.items() if not k.startswith("FOVEA_")}
     said = subprocess.run(command, env=env, capture_output=True, text=True).stderr
-    return "" if "--checkpoint DIR is needed" in said else said
+    return "" if "--checkpoint MODEL is needed" in said else said
 
 
 def rows_of(args, wanted):

@@ -105,8 +105,9 @@ static fv_status check_sizes(unsigned program, const fv_options *o) {
             const fv_option_row *row = &fv_subjects[s].rows[i];
             const char *unit = row->option.value, *name = row->option.name;
             if (!fv_row_is_of(row, program) || (row->programs & FV_ROW_KV) || !unit) continue;
-            if (strcmp(unit, "BYTES") == 0 && fv_options_given(o, name))
-                FV_TRY(fv_memory_check(name, (size_t)fv_options_int(o, name)));
+            if (strcmp(unit, "BYTES") != 0 || !fv_options_given(o, name)) continue;
+            int64_t bytes = fv_options_int(o, name); /* below 0: the program decides */
+            if (bytes > 0) FV_TRY(fv_memory_check(name, (size_t)bytes));
         }
     return FV_OK;
 }

@@ -450,7 +450,7 @@ static void check_row(const latent_basis *b, const fv_packed_part *k, size_t g, 
               (double)step);
         most = fmaxf(most, fabsf(is));
     }
-    check(fabsf(most - 7.5f * step) < 1e-3f * most, "row %zu: %g, in steps of %g", j, (double)most,
+    check(fabsf(most - 7.5f * step) <= 1e-3f * most, "row %zu: %g, in steps of %g", j, (double)most,
           (double)step);
 }
 
