@@ -41,7 +41,7 @@ def result(text):
                "kv_bytes": {"visual_exact": 1e6, "visual": kv(text), "visual_end": kv(text), "sent": 2 * kv(text)}}]
     return {"policy": text, "groups": groups}
 if of("--checkpoint") == []:
-    sys.exit("--checkpoint DIR is needed")
+    sys.exit("--checkpoint MODEL is needed")
 assert texts[0] == "exact" and len(texts) <= 64 and len(set(texts)) == len(texts), texts
 (out / "items.jsonl").write_text(json.dumps({"checkpoint": "0123"}) + "\n")
 (out / "results.json").write_text(json.dumps({"results": [result(t) for t in texts]}))
