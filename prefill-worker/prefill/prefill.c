@@ -411,7 +411,9 @@ static int32_t group_end(const fv_prefill *p, int32_t l0, int32_t n_layer) {
 /* Whether rows that were kept would be missed: by a stage between the layers, an observer, or a capture. */
 static bool misses_kept(const fv_prefill_request *req) {
     const fv_plan *plan = req->plan;
-    int32_t computed = req->n - req->n_answer - req->n_kept;
+    /* Kept rows may reach into a replayed answer. */
+    int32_t prompt = req->n - req->n_answer;
+    int32_t computed = prompt > req->n_kept ? prompt - req->n_kept : 0;
     bool misses = req->head_max || req->row_logits || plan->prune.n_edit > 0 ||
                   plan->select.window.rows > computed || plan->evict.accum_tokens > computed;
     for (int32_t l = 0; l < plan->shape.n_layer; l++)

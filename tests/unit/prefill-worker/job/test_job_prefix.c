@@ -15,7 +15,7 @@
 #include "tests/support/thorough.h"
 
 #define NANO FOVEA_TEST_DATA "/../checkpoints/nano"
-enum { TEXT = 4096, IMAGES = 4, BATCH = 3, REPLAY = 6, FAMILY = 32, SIDE = 120 };
+enum { TEXT = 4096, IMAGES = 4, BATCH = 3, REPLAY = 200, FAMILY = 32, SIDE = 120 };
 
 static fv_engine engine;
 static fv_image_cache *images;
@@ -97,8 +97,7 @@ static void draw(sample *s) {
         if (rand() % 2) say(s, 1 + rand() % 30, rand() % 3);
     }
     if (rand() % 8) say(s, 1 + rand() % 12, rand() % 5);
-    for (int n = rand() % 4 ? 0 : rand() % REPLAY; n > 0; n--)
-        s->replay[s->n_replay++] = 5 + rand() % 3;
+    for (int n = rand() % 4 ? 0 : rand() % 6; n > 0; n--) s->replay[s->n_replay++] = 5 + rand() % 3;
 }
 
 static fv_prefill_job job_of(const sample *s, fv_prefix_cache *prefixes) {
@@ -114,7 +113,7 @@ static fv_prefill_job job_of(const sample *s, fv_prefix_cache *prefixes) {
                         .n_replay = s->n_replay,
                         .replay = s->replay,
                         .generation = fv_engine_generation_options(&engine, true)};
-    j.generation.max_tokens = 32;
+    j.generation.max_tokens = REPLAY + 32;
     return j;
 }
 
@@ -376,6 +375,25 @@ Test(job_prefix, policies_that_act_after_layers_share_with_exact_and_all_keep_th
     }
     cr_assert_gt(n_read, list.n / sanitized_step(5) / 4, "%d of %d policies have read", n_read,
                  list.n);
+    close_rig();
+}
+
+Test(job_prefix, an_answer_that_is_replayed_again_is_computed_from_where_it_has_grown,
+     .timeout = 300) {
+    static const char *const policies[] = {"", "quality", "select=snapkv",
+                                           "evict=vta,tau=20"};
+    open_nano();
+    for (size_t i = 0; i < sizeof policies / sizeof *policies; i++) {
+        sample s = question(5, 0, 6, 0);
+        open_cache(1 << 28);
+        for (int k = 0; k < REPLAY; k++) s.replay[k] = 5 + k % 7;
+        s.n_replay = 100;
+        cr_assert_eq(same_under(&s, policies[i], true), 0);
+        s.n_replay = 150;
+        int32_t rows = same_under(&s, policies[i], false);
+        cr_assert_gt(rows, 0, "%s", policies[i]);
+        if (!*policies[i]) cr_assert_gt(rows, 144 + 64, "%d rows, of the answer too", rows);
+    }
     close_rig();
 }
 
