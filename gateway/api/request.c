@@ -433,7 +433,7 @@ static fv_status check_prompt_fields(fv_api_reader *r) {
                    "a stream does not have them: leave out \"stream\""));
     if (q->echo && q->logprobs) fv_api_want_prompt_logprobs(q, q->message.n_logprobs);
     q->message.prompt_tokens = q->echo || q->ids;
-    q->message.continue_text = q->echo;
+    q->message.continue_text = q->kind == FV_API_TEXT; /* prompt and text joined are one text */
     q->message.token_texts = q->logprobs || q->prompt_logprobs || q->echo;
     return FV_OK;
 }
