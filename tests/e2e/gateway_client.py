@@ -259,6 +259,11 @@ def the_template_decides_about_turns():
     assert prompt_of(turns + [turn("assistant", "The answer")]).endswith(end + " The answer")
     assert prompt_of(turns + [turn("assistant", "g")], add_generation_prompt=True).endswith("ASSISTANT: g</s> ASSISTANT:")
     assert ask("/v1/chat/completions", dict(messages=[turn("user", "")], max_tokens=2))["choices"], "an empty text is a turn too"
+    begun = dict(messages=[turn("user", "what is it?"), turn("assistant", "It is")])
+    same = dict(max_tokens=4, temperature=0, ignore_eos=True)
+    joined = ask("/v1/completions", dict(same, prompt=ask("/tokenize", begun)["tokens"]))["choices"][0]["text"]
+    goes_on = ask("/v1/chat/completions", dict(begun, **same))["choices"][0]["message"]["content"]
+    assert goes_on == joined and joined.startswith(" "), (goes_on, joined)
     body = question(chat_template_kwargs={"enable_thinking": False}, reasoning_effort="low", add_special_tokens=False,
                     mm_processor_kwargs={"max_pixels": 100000})
     body["messages"] = turns + body["messages"] + [turn("assistant", "Two")]
