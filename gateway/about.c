@@ -69,7 +69,8 @@ static json_t *parameters(const char *path) {
     if (strstr(path, "{model}"))
         json_array_append_new(
             list, parameter("model", "path", true, json_pack("{s:s}", "type", "string")));
-    if (strcmp(path, "/fovea/model") == 0 || strcmp(path, "/fovea/layout") == 0)
+    if (strcmp(path, "/fovea/model") == 0 || strcmp(path, "/fovea/layout") == 0 ||
+        strcmp(path, "/tokenizer_info") == 0)
         json_array_append_new(
             list, parameter("model", "query", false, json_pack("{s:s}", "type", "string")));
     if (strcmp(path, "/fovea/layout") == 0) {

@@ -351,6 +351,25 @@ static void get_model(fv_gateway *g, fv_http_request *r,
         &fovea__inference__v1__model__descriptor, answer);
 }
 
+static unsigned answer_tokenizer(ask *a, const ProtobufCMessage *m, json_t **out) {
+    (void)a;
+    *out = json_loads(((const Fovea__Inference__V1__Tokenizer *)m)->config, JSON_ALLOW_NUL, NULL);
+    return 200;
+}
+
+/* Like vLLM's; with several models "?model=NAME" says which, too. */
+void fv_show_tokenizer(fv_gateway *g, fv_http_request *r) {
+    Fovea__Inference__V1__GetTokenizerRequest q = FOVEA__INFERENCE__V1__GET_TOKENIZER_REQUEST__INIT;
+    const char *name = fv_http_argument(r, "model");
+    ask *a = new_ask(g, r);
+    if (!a) return;
+    if (name) q.model = (char *)(uintptr_t)name;
+    a->descriptor = &fovea__inference__v1__tokenizer__descriptor;
+    a->answer = answer_tokenizer;
+    a->may_be_long = true;
+    start(a, "/fovea.inference.v1.Inference/GetTokenizer", &q.base);
+}
+
 void fv_show_model(fv_gateway *g, fv_http_request *r) { get_model(g, r, answer_message); }
 
 static json_t *span_json(const fv_layout_config *c, const fv_layout *l, int32_t index) {

@@ -80,6 +80,7 @@ void fv_show_tokens(fv_gateway *g, fv_http_request *r);
 void fv_show_text(fv_gateway *g, fv_http_request *r);
 void fv_list_models(fv_gateway *g, fv_http_request *r);
 void fv_show_served(fv_gateway *g, fv_http_request *r); /* a model of the list, FV_MODEL_PATH ID */
+void fv_show_tokenizer(fv_gateway *g, fv_http_request *r);
 void fv_show_model(fv_gateway *g, fv_http_request *r);
 void fv_show_fleet(fv_gateway *g, fv_http_request *r);
 void fv_show_layout(fv_gateway *g, fv_http_request *r);

@@ -38,6 +38,7 @@ static const struct route {
     {"GET", "/openapi.json", fv_show_openapi, FV_ROUTE_OPENAPI, true},
     {"POST", "/tokenize", fv_show_tokens, FV_ROUTE_TOKENIZE, false},
     {"POST", "/detokenize", fv_show_text, FV_ROUTE_DETOKENIZE, false},
+    {"GET", "/tokenizer_info", fv_show_tokenizer, FV_ROUTE_TOKENIZE, false},
     {"GET", "/fovea/model", fv_show_model, FV_ROUTE_MODEL, false},
     {"GET", "/fovea/fleet", fv_show_fleet, FV_ROUTE_FLEET, false},
     {"GET", "/fovea/layout", fv_show_layout, FV_ROUTE_LAYOUT, false},
@@ -99,11 +100,12 @@ static const char *meant(const char *path, char near[256]) {
     return known(rest) ? strcpy(near, rest) : known(near);
 }
 
-/* OpenAI's other endpoints. */
+/* OpenAI's other endpoints, and those of other servers. */
 static const struct elsewhere {
     const char *path, *why;
 } elsewhere[] = {
     {"/v1/messages", "Anthropic's API is not served here: use /v1/chat/completions"},
+    {"/api", "Ollama's API is not served here: use /v1/chat/completions"},
     {"/v1/embeddings", "the models here generate text and make no embeddings"},
     {"/v1/moderations", "moderations are not served here: ask a model in /v1/chat/completions"},
     {"/v1/files", "files are not stored here: send images within the messages"},

@@ -138,8 +138,10 @@ static fv_status find_caller(const fv_tenancy *t, const fv_rpc_call *call, fv_te
     size_t n;
     const fv_tenant *tenant;
     if (!fv_rpc_call_metadata(call, "authorization", &value, &n))
-        return FV_FAIL(FV_EAUTH, "this fleet requires a credential: send an API key or a JWT as "
-                                 "metadata, authorization: Bearer ... (fovea's --api-key-file)");
+        return FV_FAIL(FV_EAUTH,
+                       "this fleet requires a credential: send an API key or a JWT in the "
+                       "header (with gRPC: the metadata) authorization: Bearer ..., "
+                       "which is fovea's --api-key-file");
     if (n <= N_SCHEME || strncasecmp(value, scheme, N_SCHEME) != 0)
         return FV_FAIL(FV_EAUTH, "authorization must be 'Bearer KEY', with an API key or a JWT");
     const double now_s = fv_clock_unix_s();

@@ -140,6 +140,16 @@ fv_status fv_detokenize(fv_rpc_call *c, grpc_byte_buffer *message) {
                    "/fovea.handoff.v1.Prefill/Detokenize", m);
 }
 
+fv_status fv_get_tokenizer(fv_rpc_call *c, grpc_byte_buffer *message) {
+    forwarded_call *p = fv_rpc_call_user(c);
+    ProtobufCMessage *m;
+    FV_TRY(count_call(p, grpc_byte_buffer_length(message)));
+    FV_TRY(fv_rpc_call_unpack(c, &fovea__inference__v1__get_tokenizer_request__descriptor, message,
+                              &m));
+    return forward(p, ((const Fovea__Inference__V1__GetTokenizerRequest *)m)->model,
+                   "/fovea.handoff.v1.Prefill/GetTokenizer", m);
+}
+
 void fv_tokenize_on_end(fv_rpc_call *c, const fv_rpc_end *end) {
     forwarded_call *p = fv_rpc_call_user(c);
     (void)end;

@@ -1,7 +1,7 @@
 #ifndef FOVEA_ROUTER_TOKENIZE_H
 #define FOVEA_ROUTER_TOKENIZE_H
 
-/* TOKENIZE, DETOKENIZE: the router has no tokenizer and forwards these calls to a prefill worker. They count
+/* TOKENIZE, DETOKENIZE, GET TOKENIZER: the router has no tokenizer and forwards these calls to a prefill worker. They count
  * against a rate of their own, as high as that of requests, so that neither uses up the other's. The number of
  * open calls is limited per tenant (router/tenancy.h) and in total. Loop thread. */
 #include "router/registry.h"
@@ -24,10 +24,11 @@ typedef struct fv_tokenize_calls {
  * retry hint. */
 fv_status fv_tokenize_check(const fv_tokenize_calls *calls, fv_rpc_call *c, fv_tenant_use *tenant);
 
-/* Event handlers of the two methods. */
+/* Event handlers of the methods. */
 fv_status fv_tokenize_on_start(fv_rpc_call *c, fv_tokenize_calls *calls);
 fv_status fv_tokenize(fv_rpc_call *c, grpc_byte_buffer *message);
 fv_status fv_detokenize(fv_rpc_call *c, grpc_byte_buffer *message);
+fv_status fv_get_tokenizer(fv_rpc_call *c, grpc_byte_buffer *message);
 void fv_tokenize_on_end(fv_rpc_call *c, const fv_rpc_end *end);
 
 #endif

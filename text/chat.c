@@ -20,6 +20,7 @@ enum { CONFIG_MAX = 16 << 20, IMAGES_MAX = 1024 };
 struct fv_chat {
     const char *name; /* a constant */
     fv_jinja *program;
+    char *text;        /* of the program */
     json_t *special;   /* {"bos_token": "<s>", ...} */
     bool adds_special; /* unless the template wrote BOS; false: never, as transformers does */
     const fv_calls_form *calls;       /* NULL: not known */
@@ -29,6 +30,8 @@ struct fv_chat {
 static bool is_none(const fv_chat *c) { return strcmp(c->name, "none") == 0; }
 
 const char *fv_chat_name(const fv_chat *c) { return c->name; }
+
+const char *fv_chat_program(const fv_chat *c) { return is_none(c) ? "" : c->text; }
 
 const char *fv_chat_tool_parser(const fv_chat *c) {
     return c->calls ? fv_calls_form_name(c->calls) : "";
@@ -41,6 +44,7 @@ const char *fv_chat_reasoning_parser(const fv_chat *c) {
 void fv_chat_free(fv_chat *c) {
     if (!c) return;
     fv_jinja_free(c->program);
+    free(c->text);
     json_decref(c->special);
     free(c);
 }
@@ -131,6 +135,8 @@ static fv_status read_own(const char *dir, char **program, const char **file) {
 /* ---- choice ------------------------------------------------------------------------------ */
 
 static fv_status parse(fv_chat *c, const char *program, bool known) {
+    c->text = strdup(program);
+    if (!c->text) return FV_FAIL(FV_ENOMEM, "no memory for a chat template");
     fv_status st = fv_jinja_parse(program, strlen(program), c->name, &c->program);
     c->calls = fv_calls_form_of_template(program);
     c->thinking = fv_thinking_form_of_template(program);

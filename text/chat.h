@@ -70,6 +70,9 @@ const char *fv_chat_name(const fv_chat *c);
 const char *fv_chat_tool_parser(const fv_chat *c);
 const char *fv_chat_reasoning_parser(const fv_chat *c);
 
+/* The program's text; "" for "none". Borrowed. */
+const char *fv_chat_program(const fv_chat *c);
+
 /* Turns a command line's --chat VALUE into a spec: the contents of a file whose name ends in
  * ".jinja", otherwise VALUE itself. Gives *spec (free it). */
 fv_status fv_chat_read_spec(const char *value, char **spec);

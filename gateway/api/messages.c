@@ -268,7 +268,7 @@ static fv_status add_turn(fv_api_reader *r, const char *key, const fv_json_event
 }
 
 static fv_status refuse_messages(void) {
-    return FV_FAIL(FV_EINVAL, "it must be a list of messages");
+    return FV_FAIL(FV_EINVAL, "it must be a list of one or more messages");
 }
 
 static fv_status end_turns(fv_api_reader *r) {

@@ -424,6 +424,18 @@ static fv_status check_answers(fv_api_reader *r) {
     return FV_OK;
 }
 
+/* Whether the answer goes on with a text of the caller's: both joined are then one text. In a chat, the text is
+ * the last turn's, as the worker decides (text/chat.h); where that turn calls tools, too, and a new
+ * answer begins, the answer keeps its first space. */
+static bool continues_text(const fv_api_reader *r) {
+    const Fovea__Inference__V1__Chat *chat = r->out->message.prompt->chat;
+    if (r->out->kind == FV_API_TEXT) return true;
+    if (r->out->kind != FV_API_CHAT || r->chat.continues_given || r->chat.opens_given)
+        return r->chat.continues;
+    const Fovea__Inference__V1__Turn *last = chat->n_turns ? chat->turns[chat->n_turns - 1] : NULL;
+    return last && strcmp(last->role, "assistant") == 0 && !last->no_content;
+}
+
 /* Checks what is returned of the prompt, and asks for it. */
 static fv_status check_prompt_fields(fv_api_reader *r) {
     fv_api_request *q = r->out;
@@ -433,7 +445,7 @@ static fv_status check_prompt_fields(fv_api_reader *r) {
                    "a stream does not have them: leave out \"stream\""));
     if (q->echo && q->logprobs) fv_api_want_prompt_logprobs(q, q->message.n_logprobs);
     q->message.prompt_tokens = q->echo || q->ids;
-    q->message.continue_text = q->echo;
+    q->message.continue_text = continues_text(r);
     q->message.token_texts = q->logprobs || q->prompt_logprobs || q->echo;
     return FV_OK;
 }

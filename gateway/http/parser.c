@@ -170,14 +170,24 @@ static int check_target(fv_http_parser *p, const char *host) {
     return 0;
 }
 
+/* Whether the header begins with a coding other than chunked; RFC 9112, 6.1 has a status for these. */
+static bool is_other_coding(const char *coding) {
+    const size_t n =
+        strspn(coding, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-");
+    const bool chunked = n == 7 && strncasecmp(coding, "chunked", n) == 0;
+    return n > 0 && !chunked && (!coding[n] || coding[n] == ',');
+}
+
 static int check_body(fv_http_parser *p) {
     const char *coding = fv_http_head_find(&p->head, "Transfer-Encoding");
     bool has_length = (p->llhttp.flags & F_CONTENT_LENGTH) != 0;
     p->head.body = has_length ? (size_t)p->llhttp.content_length : 0;
     if (!coding) return 0;
+    if (p->head.version_10) return refuse(p, 400, "HTTP/1.0 has no Transfer-Encoding");
+    if (is_other_coding(coding))
+        return refuse(p, 501, "of the transfer codings only chunked is supported");
     if (strcasecmp(coding, "chunked") != 0)
         return refuse(p, 400, "Transfer-Encoding must be chunked and nothing else");
-    if (p->head.version_10) return refuse(p, 400, "HTTP/1.0 has no Transfer-Encoding");
     p->head.body = SIZE_MAX;
     return 0;
 }

@@ -1,4 +1,5 @@
 /* A request, from its head to the last piece of its body. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -115,6 +116,13 @@ static bool has_place(fv_http_request *r) {
     return fv_http_place_take(&r->http->clients, r->client, o->per_address, &r->place) == FV_OK;
 }
 
+static void refuse_size(fv_http_request *r) {
+    char why[128];
+    snprintf(why, sizeof why, "the body is too large: at most %zu bytes are read (--body-bytes)",
+             r->http->opt.body_max);
+    fv_http_refuse(r, 413, why);
+}
+
 void fv_http_begin_request(fv_http_request *r) {
     const fv_http_options *o = &r->http->opt;
     r->connection->reading_s = 0;
@@ -123,7 +131,7 @@ void fv_http_begin_request(fv_http_request *r) {
         fv_http_add(r, "Retry-After", "1");
         fv_http_refuse(r, 429, "this address has too many requests running; try again later");
     } else if (r->head.body != SIZE_MAX && r->head.body > o->body_max) {
-        fv_http_refuse(r, 413, "the body is too large");
+        refuse_size(r);
     } else if (o->on_headers) {
         fv_http_report(r);
         o->on_headers(o->user, r);
@@ -168,7 +176,7 @@ void fv_http_add_piece(fv_http_request *r, const char *bytes, size_t n, size_t l
     size_t room = r->http->opt.body_max - r->n_body;
     if (n > room || left > room - n) {
         fv_http_forget_body(r);
-        fv_http_refuse(r, 413, "the body is too large");
+        refuse_size(r);
     } else if (r->on_body) {
         r->n_body += n;
         r->on_body(r->http->opt.user, r, bytes, n);

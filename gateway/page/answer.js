@@ -32,7 +32,7 @@ async function heldTokens(body, images, report, model) {
   const layouts = await Promise.all(images.map(({ picture }) =>
     ask(`fovea/layout?${new URLSearchParams({ model: body.model, w: picture.naturalWidth, h: picture.naturalHeight, images: images.length })}`)));
   const figure = overlay(images.map((i) => i.picture), layouts.map((l) => l.spans), report.kept, model.n_kv ?? 1, model.n_layer ?? 1);
-  const fresh = Array.isArray(body.messages.at(-1).content) && body.messages.at(-1).content.some((p) => p.image_url);
+  const fresh = Array.isArray(body.messages.at(-1).content) && body.messages.at(-1).content.some((p) => p.type !== "text");
   return element("details", { open: fresh }, element("summary", {}, "image tokens kept, by layer"), figure);
 }
 
@@ -50,8 +50,9 @@ export function answer(policy, body, images, model, signal) {
 
   async function run() {
     const begin = performance.now();
+    const shown = images.length > 0 && images.every((i) => i.picture); // else there is nothing to draw the kept tokens on
     let first = 0, last = 0, fovea = null, finish = null;
-    for await (const event of stream("v1/chat/completions", { ...body, policy, kept_tokens: images.length > 0 }, signal)) {
+    for await (const event of stream("v1/chat/completions", { ...body, policy, kept_tokens: shown }, signal)) {
       const choice = event.choices[0];
       const piece = choice?.delta.content;
       if (choice) last = performance.now(); // the last token may have no text
@@ -65,7 +66,7 @@ export function answer(policy, body, images, model, signal) {
     const report = fovea?.report ?? {};
     const times = { first: (first || last) - begin, rest: last - (first || last) };
     if (finish === "length") card.append(element("p", { className: "note" }, "cut: the limit of tokens is reached"));
-    if (images.length && report.kept) card.append(await heldTokens(body, images, report, model));
+    if (shown && report.kept) card.append(await heldTokens(body, images, report, model));
     const notes = (report.notes ?? []).map((note) => element("p", {}, element("small", {}, `${note.stage}: ${note.text}`)));
     card.append(
       element("details", { className: "costs" }, element("summary", {}, summary(report, times)), costs(report, times), ...notes),

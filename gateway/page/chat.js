@@ -1,6 +1,7 @@
 // The conversation: messages of the user, each followed by one answer per policy.
 import { answer } from "./answer.js";
 import { copyButton, element, find } from "./dom.js";
+import { isVideo, thumbnail } from "./images.js";
 
 let turns = []; // { text, images, answers: [{ policy, text }], cards, again }
 let stopping = null;
@@ -8,9 +9,11 @@ let stopping = null;
 // What a policy has answered; a policy that was added later goes on with the first answer.
 const said = (turn, policy) => (turn.answers.find((a) => a.policy === policy && a.text) ?? turn.answers.find((a) => a.text))?.text;
 
+const part = (i) => (isVideo(i) ? { type: "video_url", video_url: { url: i.url } } : { type: "image_url", image_url: { url: i.url } });
+
 const user = (turn) => ({
   role: "user",
-  content: [...turn.images.map((i) => ({ type: "image_url", image_url: { url: i.url } })), { type: "text", text: turn.text }],
+  content: [...turn.images.map(part), { type: "text", text: turn.text }],
 });
 
 // The turns before this one that were answered; the others are left out.
@@ -61,8 +64,7 @@ export function send(text, images, how) {
   for (const earlier of turns) earlier.again.hidden = true;
   turns.push(turn);
   find("hint").hidden = true;
-  const pictures = images.map((i) => element("img", { src: i.url, alt: i.name }));
-  const question = element("div", { className: "user" }, element("div", { className: "pictures" }, ...pictures), element("p", {}, text), copyButton(text));
+  const question = element("div", { className: "user" }, element("div", { className: "pictures" }, ...images.map(thumbnail)), element("p", {}, text), copyButton(text));
   const view = element("section", { className: "turn", ariaLabel: `Turn ${turns.length}` }, question, turn.cards, turn.again);
   find("turns").append(view);
   view.scrollIntoView({ block: "start" });

@@ -8,7 +8,7 @@ const copyable = (title, text) => element("section", {}, element("h3", {}, title
 // The messages with "IMAGE0" and so on instead of the URLs.
 function withoutImages(messages) {
   let n = 0;
-  const part = (p) => (p.image_url ? { type: "image_url", image_url: { url: `IMAGE${n++}` } } : p);
+  const part = (p) => (p.type === "text" ? p : { type: p.type, [p.type]: { url: `IMAGE${n++}` } });
   return messages.map((m) => (Array.isArray(m.content) ? { ...m, content: m.content.map(part) } : m));
 }
 

@@ -1,7 +1,25 @@
-// The images that go with the next message: chosen, dropped or pasted.
+// The images and videos that go with the next message: chosen, dropped or pasted.
 import { element, find, problem } from "./dom.js";
 
-let images = []; // { name, type, url, picture }
+let images = []; // { name, type, url, picture }; type: the file's media type, by its bytes; picture: null where the browser shows none
+
+// What the gateway reads, by a file's first bytes as Latin-1 text.
+const formats = [
+  [/^\xff\xd8\xff/, "image/jpeg"], [/^\x89PNG\r\n/, "image/png"], [/^GIF8/, "image/gif"], [/^RIFF....WEBP/s, "image/webp"],
+  [/^BM/, "image/bmp"], [/^(II\*\0|MM\0\*|II\+\0|MM\0\+)/, "image/tiff"],
+  [/^....ftypavi[fs]/s, "image/avif"], [/^....ftyp(hei[cxms]|hev[cx]|mif1|msf1)/s, "image/heic"],
+  [/^....ftyp/s, "video/mp4"], [/^\x1aE\xdf\xa3/, "video/webm"],
+];
+
+async function formatOf(file) {
+  const first = String.fromCharCode(...new Uint8Array(await file.slice(0, 16).arrayBuffer()));
+  return formats.find(([start]) => start.test(first))?.[1];
+}
+
+export const isVideo = (image) => image.type.startsWith("video/");
+
+// How a file looks in a message: the picture, or its name where the browser cannot show it.
+export const thumbnail = (image) => (image.picture ? element("img", { src: image.url, alt: image.name }) : element("span", { className: "file" }, image.name));
 
 const read = (file) => new Promise((done, fail) => {
   const reader = new FileReader();
@@ -10,18 +28,22 @@ const read = (file) => new Promise((done, fail) => {
   reader.readAsDataURL(file);
 });
 
-async function add(file) {
-  const url = await read(file);
+async function pictureOf(file, type, url) {
+  if (type.startsWith("video/")) return null;
   const picture = element("img", { src: url, alt: file.name });
-  try {
-    await picture.decode();
-  } catch {
-    problem(`${file.name}: not an image that this browser can read`);
+  return picture.decode().then(() => picture, () => null);
+}
+
+async function add(file) {
+  const type = await formatOf(file);
+  if (!type) {
+    problem(`${file.name}: not an image or video of a kind that is read here: JPEG, PNG, WebP, GIF, BMP, TIFF, AVIF, HEIC; MP4, MOV, WebM, MKV`);
     return;
   }
+  const url = await read(new Blob([file], { type }));
   problem("");
-  const image = { name: file.name, type: file.type, url, picture };
-  const item = element("li", {}, picture, element("button", {
+  const image = { name: file.name, type, url, picture: await pictureOf(file, type, url) };
+  const item = element("li", {}, thumbnail(image), element("button", {
     type: "button", ariaLabel: `Remove ${file.name}`,
     onclick: () => {
       images = images.filter((i) => i !== image);

@@ -196,9 +196,11 @@ void fv_prefill_worker_leave(fv_prefill_worker *w);
 /* tokenize.c: calls that need only the tokenizer. */
 #define FV_TOKENIZE_PATH "/fovea.handoff.v1.Prefill/Tokenize"
 #define FV_DETOKENIZE_PATH "/fovea.handoff.v1.Prefill/Detokenize"
+#define FV_GET_TOKENIZER_PATH "/fovea.handoff.v1.Prefill/GetTokenizer"
 enum { FV_TOKENIZE_BYTES_MAX = 4 << 20 };
 fv_status fv_tokenize_on_message(fv_rpc_call *c, grpc_byte_buffer *message);
 fv_status fv_detokenize_on_message(fv_rpc_call *c, grpc_byte_buffer *message);
+fv_status fv_get_tokenizer_on_message(fv_rpc_call *c, grpc_byte_buffer *message);
 void fv_tokenize_on_end(fv_rpc_call *c, const fv_rpc_end *end);
 
 /* task.c: turns a message into a prompt, a plan and a request for memory. If the task is READING after

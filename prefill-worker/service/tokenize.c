@@ -1,4 +1,4 @@
-/* Serves Tokenize and Detokenize. A reading line runs the tokenizer, because a long text takes a while;
+/* Serves Tokenize, Detokenize and GetTokenizer. A reading line runs the tokenizer, because a long text takes a while;
  * the loop thread creates an asking, answers its call, and frees the asking when it is computed, even if
  * the client has gone: it is short. */
 #include <stdlib.h>
@@ -10,6 +10,7 @@
 #include "prefill-worker/service/internal.h"
 #include "rpc/message.h"
 #include "serving/worker/request.h"
+#include "text/tokenizer_config.h"
 
 typedef Fovea__Inference__V1__TokenizeRequest tokenize_message;
 typedef Fovea__Inference__V1__TokenizeReply ids_message;
@@ -160,6 +161,25 @@ static fv_status detokenize(asking *a) {
     return st;
 }
 
+/* A checkpoint's template that does not run is still told; a client may be able to run it. */
+static fv_status describe(asking *a) {
+    const fv_engine *e = a->worker->opt.engine;
+    Fovea__Inference__V1__Tokenizer *m;
+    fv_chat *chat = NULL;
+    char *config;
+    FV_TRY(FV_ARENA_NEW(&a->arena, 1, m));
+    fovea__inference__v1__tokenizer__init(m);
+    const bool runs = fv_engine_chat(e, "", &chat) == FV_OK;
+    fv_status st =
+        fv_tokenizer_config(fv_checkpoint_dir(e->ck), runs ? fv_chat_program(chat) : NULL, &config);
+    fv_chat_free(chat);
+    FV_TRY(fv_fail_origin(st, FV_ORIGIN_CHECKPOINT));
+    st = fv_arena_strndup(&a->arena, config, strlen(config), &m->config);
+    free(config);
+    a->reply = &m->base;
+    return st;
+}
+
 static void run(fv_unit *unit) {
     asking *a = unit->owner;
     fv_error_take(&a->fault, fv_fail_caller(a->compute(a)));
@@ -234,6 +254,10 @@ fv_status fv_tokenize_on_message(fv_rpc_call *c, grpc_byte_buffer *message) {
 
 fv_status fv_detokenize_on_message(fv_rpc_call *c, grpc_byte_buffer *message) {
     return begin(c, message, &fovea__inference__v1__detokenize_request__descriptor, detokenize);
+}
+
+fv_status fv_get_tokenizer_on_message(fv_rpc_call *c, grpc_byte_buffer *message) {
+    return begin(c, message, &fovea__inference__v1__get_tokenizer_request__descriptor, describe);
 }
 
 void fv_tokenize_on_end(fv_rpc_call *c, const fv_rpc_end *end) {

@@ -371,6 +371,10 @@ fv_rpc_service fv_prefill_worker_service(fv_prefill_worker *w) {
          .peers = FV_MEMBER_ROUTER,
          .message_max = FV_TOKENIZE_BYTES_MAX,
          .events = {.on_message = fv_detokenize_on_message, .on_end = fv_tokenize_on_end}},
+        {.path = FV_GET_TOKENIZER_PATH,
+         .peers = FV_MEMBER_ROUTER,
+         .message_max = 4096,
+         .events = {.on_message = fv_get_tokenizer_on_message, .on_end = fv_tokenize_on_end}},
     };
     return (fv_rpc_service){methods, sizeof methods / sizeof *methods, w, NULL};
 }

@@ -6,6 +6,7 @@ usage: gateway_client.py HOST:PORT GATEWAY_PROGRAM PICTURE
 import base64
 import http.client
 import json
+import os
 import subprocess
 import sys
 import time
@@ -160,6 +161,19 @@ def prompts_of_a_list_are_as_if_sent_alone():
         assert text == both["choices"][2 * i]["text"], (i, text)
 
 
+def the_tokenizer_is_described():
+    said = ask("/tokenizer_info")
+    folder = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "checkpoints", "nano")
+    with open(os.path.join(folder, "tokenizer_config.json")) as f:
+        config = json.load(f)
+    with open(os.path.join(folder, "chat_template.jinja")) as f:
+        assert said.pop("chat_template") == f.read()
+    config.pop("chat_template", None)
+    assert said == config, said
+    assert ask(f"/tokenizer_info?model={ask('/v1/models')['data'][0]['id']}")["tokenizer_class"] == said["tokenizer_class"]
+    refused(None, "model", "another", 404, path="/tokenizer_info?model=another")
+
+
 def the_tokens_of_images_are_counted():
     body = question(max_tokens=1)
     used = ask("/v1/chat/completions", body)["usage"]["prompt_tokens"]
@@ -245,6 +259,11 @@ def the_template_decides_about_turns():
     assert prompt_of(turns + [turn("assistant", "The answer")]).endswith(end + " The answer")
     assert prompt_of(turns + [turn("assistant", "g")], add_generation_prompt=True).endswith("ASSISTANT: g</s> ASSISTANT:")
     assert ask("/v1/chat/completions", dict(messages=[turn("user", "")], max_tokens=2))["choices"], "an empty text is a turn too"
+    begun = dict(messages=[turn("user", "what is it?"), turn("assistant", "It is")])
+    same = dict(max_tokens=4, temperature=0, ignore_eos=True)
+    joined = ask("/v1/completions", dict(same, prompt=ask("/tokenize", begun)["tokens"]))["choices"][0]["text"]
+    goes_on = ask("/v1/chat/completions", dict(begun, **same))["choices"][0]["message"]["content"]
+    assert goes_on == joined and joined.startswith(" "), (goes_on, joined)
     body = question(chat_template_kwargs={"enable_thinking": False}, reasoning_effort="low", add_special_tokens=False,
                     mm_processor_kwargs={"max_pixels": 100000})
     body["messages"] = turns + body["messages"] + [turn("assistant", "Two")]
@@ -327,7 +346,8 @@ def mistakes_are_named():
     connection.putrequest("POST", "/v1/chat/completions")
     connection.putheader("Content-Length", str(1 << 32))
     connection.endheaders()
-    assert connection.getresponse().status == 413
+    reply = connection.getresponse()
+    assert reply.status == 413 and "body-bytes" in json.loads(reply.read())["error"]["message"]
     connection.close()
     chat = question(stream=True, temperature=-1)  # a stream that fails before its first token is no stream
     refused(chat, "temperature", "0..100")
@@ -396,7 +416,7 @@ def without_a_router_it_is_unavailable_also_to_pages_elsewhere():
 name = ask("/v1/models")["data"][0]["id"]
 for check in [the_fleet_is_healthy_and_has_a_model, a_stream_has_the_text_of_the_whole_answer,
               policies_come_in_three_ways, choices_logprobs_and_seeds, completions_and_tokens,
-              prompts_of_a_list_are_as_if_sent_alone, the_tokens_of_images_are_counted,
+              prompts_of_a_list_are_as_if_sent_alone, the_tokenizer_is_described, the_tokens_of_images_are_counted,
               usage_comes_with_each_chunk_if_asked_for, tokens_kept_of_earlier_prompts_are_counted,
               what_has_no_effect_is_ignored, the_server_describes_itself,
               the_template_decides_about_turns,

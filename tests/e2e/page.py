@@ -207,6 +207,30 @@ def several_images_go_together():
     the_calls_elsewhere_work(2)
 
 
+def files_that_the_browser_cannot_show_are_sent_too():
+    """A HEIC picture and a video without a media type: their bytes decide, and their names are shown."""
+    with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "fuzz", "corpus", "still", "420.heic"), "rb") as f:
+        still = base64.b64encode(f.read()).decode()
+    b.click("#new")
+    b.run("document.querySelectorAll('#pictures button').forEach(x => x.click())")
+    b.run("""window.sent = []; window.plain = window.plain ?? window.fetch;
+             window.fetch = (path, o) => { if (o?.method) window.sent.push(JSON.parse(o.body)); return window.plain(path, o); }
+             const bytes = text => Uint8Array.from(atob(text), c => c.charCodeAt(0)), d = new DataTransfer();
+             d.items.add(new File([bytes(arguments[0])], 'a.heic'));
+             d.items.add(new File([bytes('GkXfowAAAAAAAAAAAAAAAAAAAAA=')], 'b.mkv'));
+             document.dispatchEvent(new DragEvent('drop', {dataTransfer: d, cancelable: true}))""", still)
+    b.wait("both names", "document.querySelectorAll('#pictures .file').length === 2")
+    policies("exact")
+    ask("What is it?", new=False)
+    (body,) = b.run("return window.sent")
+    parts = body["messages"][0]["content"]
+    assert [p["type"] for p in parts] == ["image_url", "video_url", "text"] and not body["kept_tokens"], parts
+    assert parts[0]["image_url"]["url"].startswith("data:image/heic;base64,") and parts[1]["video_url"]["url"].startswith("data:video/webm;base64,"), parts
+    assert b.run("return [...document.querySelectorAll('.user .file')].map(e => e.textContent)") == ["a.heic", "b.mkv"]
+    assert "video" in turns()[0]["errors"][0], turns()  # this one is damaged
+    b.run("window.fetch = window.plain")
+
+
 def mistakes_are_shown_as_text():
     policies("prune=magic")
     ask("Is it red?")
@@ -263,7 +287,7 @@ def a_key_is_forgotten_with_the_session():
 
 cases = [two_policies_side_by_side]
 if folder:
-    cases += [a_chat_goes_on_under_each_policy, a_turn_that_failed_is_left_out, an_answer_can_be_stopped, differences_are_marked, a_policy_is_built_from_the_table, several_images_go_together, mistakes_are_shown_as_text, it_works_by_keyboard,
+    cases += [a_chat_goes_on_under_each_policy, a_turn_that_failed_is_left_out, an_answer_can_be_stopped, differences_are_marked, a_policy_is_built_from_the_table, several_images_go_together, files_that_the_browser_cannot_show_are_sent_too, mistakes_are_shown_as_text, it_works_by_keyboard,
               the_calls_elsewhere_work, it_fits_narrow_and_wide_dark_and_light, a_key_is_forgotten_with_the_session]
 b = None
 try:

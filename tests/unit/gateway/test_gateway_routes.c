@@ -52,6 +52,8 @@ Test(gateway_routes, a_wrong_path_names_the_right_one) {
         {"/responses/", "use /v1/responses\""},
         {"/v1/embeddings", "make no embeddings\""},
         {"/v1/files/x", "files are not stored"},
+        {"/api/chat", "use /v1/chat/completions\""},
+        {"/apis", "GET /openapi.json lists"},
         {"/v1/other", "GET /openapi.json lists"},
         {"/%0aevil", "unknown path /\\nevil"},
     };
@@ -126,6 +128,7 @@ Test(gateway_routes, openapi_describes_what_is_there) {
                  {"/v1/responses/{id}/input_items", "get", 0},
                  {"/tokenize", "post", FV_API_TOKENS},
                  {"/detokenize", "post", FV_API_IDS},
+                 {"/tokenizer_info", "get", 0},
                  {"/v1/models/{model}", "get", 0},
                  {"/ping", "get", 0},
                  {"/ping", "post", 0}};
@@ -173,6 +176,7 @@ Test(gateway_routes, keys_are_asked_for_where_requests_are_answered) {
         cr_assert_eq(atoi(c.got + 9), cases[i].status, "%s: %s", cases[i].line, c.got);
     }
     for (int i = 0; i < 4; i++) expect("GET", open[i], 200, "");
+    expect("GET", "/tokenizer_info", 401, "invalid_api_key");
     cr_assert(strstr(gateway_rig_log(&rig), "status=401") && !strstr(gateway_rig_log(&rig), "sk-"));
 }
 

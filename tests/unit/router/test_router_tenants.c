@@ -90,6 +90,7 @@ Test(router_tenants, only_known_callers_are_answered) {
     cr_assert_eq(f.status, FV_EAUTH);
     cr_assert_eq(tokenize_status("/fovea.inference.v1.Inference/Tokenize"), FV_EAUTH);
     cr_assert_eq(tokenize_status("/fovea.inference.v1.Inference/Detokenize"), FV_EAUTH);
+    cr_assert_eq(tokenize_status("/fovea.inference.v1.Inference/GetTokenizer"), FV_EAUTH);
     cr_assert_eq(r.p.calls, 0);
     ask(&k, KEY_A);
     cr_assert_eq(k.end.code, GRPC_STATUS_OK, "%s", k.why);

@@ -366,7 +366,7 @@ Test(api_request, each_mistake_names_its_field) {
         {"{" HELLO ",\"logit_bias\":{\"1\":\"x\"}}", "logit_bias.1", "number"},
         {"{" HELLO ",\"stop\":[1]}", "stop", "string"},
         {"{}", "messages", "required"},
-        {"{\"messages\":[]}", "messages", "list"},
+        {"{\"messages\":[]}", "messages", "one or more"},
         {"{\"messages\":[1]}", "messages[0]", "object"},
         {"{\"messages\":[{\"content\":\"x\"}]}", "messages[0]", "role"},
         {"{\"messages\":[{\"role\":\"\",\"content\":\"x\"}]}", "messages[0].role", "1..64 bytes"},
