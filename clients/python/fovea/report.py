@@ -78,6 +78,8 @@ class Transfer:
     seconds_attach: float = 0.0
     bytes_pair: int = 0
     n_fallback: int = 0
+    tokens_kept: int = 0
+    bytes_kept: int = 0
 
 
 @dataclass
