@@ -65,7 +65,7 @@ static fv_registered_worker *choose_decode(const fv_request *r, fv_constraints c
 }
 
 /* Chooses a prefill worker. A sharer without a request at any worker also gets one that has as many requests as it
- * can start soon: the worker shares its threads (prefill-worker/service/fair.h). */
+ * can start soon: the worker shares its threads (serving/worker/fair.h). */
 static fv_registered_worker *choose_prefill(const fv_request *r, fv_constraints constraints) {
     const fv_fleet_share *share = fv_fleet_share_of(r->fleet, r->sharer);
     fv_registered_worker *p = fv_balance(r->fleet, &constraints);

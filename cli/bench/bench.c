@@ -105,6 +105,8 @@ static fv_status read_options(bench *b) {
                               .deadline_ms = fv_options_int(o, "deadline-ms"),
                               .ttft_ms = fv_options_float(o, "ttft-ms"),
                               .itl_ms = fv_options_float(o, "itl-ms")};
+    FV_TRY(fv_request_form_message(o, &b->arena, &b->load.rules));
+    FV_TRY(fv_request_variables(o, &b->arena, &b->load.variables));
     FV_TRY(read_arrivals(b));
     FV_TRY(read_policies(b));
     FV_TRY(fv_output_check(fv_options_string(o, "out")));
@@ -159,12 +161,12 @@ static json_t *to_json(bench *b) {
     json_t *rows = json_array();
     for (int32_t i = 0; i < b->n_result; i++)
         json_array_append_new(rows, fv_bench_json(&b->results[i]));
-    return json_pack("{s:s, s:s, s:{s:i, s:i}, s:i, s:i, s:i, s:b, s:I, s:f, s:f, s:o}", "to",
+    return json_pack("{s:s, s:s, s:{s:i, s:i}, s:i, s:i, s:i, s:b, s:b, s:I, s:f, s:f, s:o}", "to",
                      fv_options_string(b->o, "to"), "checkpoint", b->model.fingerprint, "fleet",
                      "prefill", b->fleet.n_prefill, "decode", b->fleet.n_decode, "requests",
                      l->n_request, "images", l->n_image, "max_tokens", l->max_tokens, "ignore_eos",
-                     l->ignore_eos, "seed", (json_int_t)l->seed, "ttft_limit_ms", l->ttft_ms,
-                     "itl_limit_ms", l->itl_ms, "rows", rows);
+                     l->ignore_eos, "form", l->rules != NULL, "seed", (json_int_t)l->seed,
+                     "ttft_limit_ms", l->ttft_ms, "itl_limit_ms", l->itl_ms, "rows", rows);
 }
 
 static fv_status tell(bench *b) {

@@ -152,6 +152,7 @@ static fv_status begin(slot *s) {
     turn.n_images = image ? 1 : 0;
     chat.n_turns = 1;
     chat.turns = &turns;
+    if (load->variables) chat.variables = load->variables;
     prompt.form_case = FOVEA__INFERENCE__V1__PROMPT__FORM_CHAT;
     prompt.chat = &chat;
     m.prompt = &prompt;
@@ -159,6 +160,7 @@ static fv_status begin(slot *s) {
     m.images = &image;
     m.max_tokens = (uint32_t)load->max_tokens;
     m.ignore_eos = load->ignore_eos;
+    m.rules = load->rules;
     m.cache_off = !load->cached;
     m.policy = (Fovea__Inference__V1__Policy *)load->policy;
     int64_t left_ms = load->deadline_ms - (int64_t)(1e3 * (s->begun_s - s->due_s));

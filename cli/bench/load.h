@@ -24,6 +24,8 @@ typedef struct fv_bench_load {
     Fovea__Inference__V1__Image *const *images; /* [n_image] one per request, in turn */
     int32_t max_tokens;
     bool ignore_eos;
+    Fovea__Inference__V1__TokenRules *rules; /* the form of the answers; NULL: none */
+    char *variables;                         /* of the chat template, a JSON object; NULL: none */
     bool cached; /* prompts use what is kept of earlier ones; otherwise each is computed whole */
     int32_t n_request;
     int32_t concurrency; /* at most n_request */

@@ -1,4 +1,6 @@
-/* The form of an answer, from options: as a spec for an engine here, and as a message for a fleet. */
+/* Texts that options give: the form of an answer, as a spec for an engine here and as a message for a
+ * fleet, and the variables of chat templates. */
+#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,7 +9,7 @@
 
 typedef Fovea__Inference__V1__Constraint constraint_message;
 
-static fv_status read_text(const char *path, fv_arena *a, const char **out, size_t *n) {
+static fv_status read_text(const char *path, fv_arena *a, char **out, size_t *n) {
     char *data, *kept;
     FV_TRY(fv_file_read(path, FV_GRAMMAR_BYTES_MAX, &data, n));
     fv_status st = memchr(data, '\0', *n) ? FV_FAIL(FV_EINVAL, "%s has a NUL byte", path)
@@ -15,6 +17,13 @@ static fv_status read_text(const char *path, fv_arena *a, const char **out, size
     free(data);
     if (st == FV_OK) *out = kept;
     return st;
+}
+
+static fv_status read_spec(const char *path, fv_arena *a, fv_grammar_spec *out) {
+    char *text = NULL;
+    FV_TRY(read_text(path, a, &text, &out->n_text));
+    out->text = text;
+    return FV_OK;
 }
 
 fv_status fv_request_form(const fv_options *o, fv_arena *a, fv_grammar_spec *out) {
@@ -28,11 +37,11 @@ fv_status fv_request_form(const fv_options *o, fv_arena *a, fv_grammar_spec *out
                        "only one of --json-schema, --regex, --grammar and --choice is possible");
     if (schema) {
         out->kind = FV_GRAMMAR_JSON_SCHEMA;
-        return read_text(schema, a, &out->text, &out->n_text);
+        return read_spec(schema, a, out);
     }
     if (grammar) {
         out->kind = FV_GRAMMAR_EBNF;
-        return read_text(grammar, a, &out->text, &out->n_text);
+        return read_spec(grammar, a, out);
     }
     if (regex)
         *out = (fv_grammar_spec){.kind = FV_GRAMMAR_REGEX, .text = regex, .n_text = strlen(regex)};
@@ -79,4 +88,17 @@ fv_status fv_request_form_message(const fv_options *o, fv_arena *a,
     fovea__inference__v1__constraint__init(rules->constraint);
     *out = rules;
     return fill(&s, a, rules->constraint);
+}
+
+fv_status fv_request_variables(const fv_options *o, fv_arena *a, char **out) {
+    const char *path = fv_options_string(o, "chat-variables");
+    size_t n;
+    *out = NULL;
+    if (!path) return FV_OK;
+    FV_TRY(read_text(path, a, out, &n));
+    json_t *object = json_loadb(*out, n, JSON_REJECT_DUPLICATES, NULL);
+    const bool good = json_is_object(object);
+    json_decref(object);
+    if (good) return FV_OK;
+    return FV_FAIL(FV_EINVAL, "--chat-variables: %s must hold one JSON object", path);
 }

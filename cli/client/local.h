@@ -54,6 +54,7 @@ typedef struct fv_ask {
     int32_t n_part;            /* above 0: the question is `part`, with images in their places */
     const fv_chat_part *part;  /* [n_part] */
     const char *chat;          /* template by name, or its text; NULL: the engine's */
+    const char *variables;     /* more variables of the template, a JSON object; NULL: none */
     fv_policy policy;
     fv_sampling sampling;
     int32_t max_tokens;

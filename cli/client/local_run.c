@@ -55,8 +55,10 @@ static int32_t n_layer_of(const run *r) {
 
 static fv_prompt_form form_of(run *r) {
     const fv_ask *ask = &r->ask;
-    fv_prompt_form form = {
-        .chat_template = ask->chat ? ask->chat : "", .n_turn = ask->n_turn, .turn = ask->turns};
+    fv_prompt_form form = {.chat_template = ask->chat ? ask->chat : "",
+                           .n_turn = ask->n_turn,
+                           .turn = ask->turns,
+                           .options = {.variables = ask->variables}};
     if (ask->raw) return (fv_prompt_form){.kind = FV_PROMPT_TEXT, .text = ask->question};
     if (ask->n_turn > 0) return form;
     int32_t n = 0;

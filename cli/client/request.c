@@ -233,6 +233,8 @@ static fv_sampling read_sampling(const fv_options *o, const fv_generation_config
 
 fv_status fv_request_chat(const fv_options *o, char **spec) {
     const char *value = fv_options_string(o, "chat");
+    if (fv_options_flag(o, "raw") && fv_options_given(o, "chat-variables"))
+        return FV_FAIL(FV_EINVAL, "--chat-variables is for a chat template, and --raw uses none");
     return fv_chat_read_spec(value ? value : "", spec);
 }
 
@@ -256,6 +258,9 @@ fv_status fv_request_open(const fv_options *o, const fv_local *local, const char
     if (st == FV_OK) st = fv_request_form(o, &r.arena, &r.ask.form);
     if (st == FV_OK) st = fv_request_chat(o, &r.chat);
     r.ask.chat = r.chat;
+    char *variables = NULL;
+    if (st == FV_OK) st = fv_request_variables(o, &r.arena, &variables);
+    r.ask.variables = variables;
     if (st == FV_OK && fv_request_is_inline(o)) {
         st = fv_request_marked_question(o, question, &r.arena, &text);
         if (st == FV_OK)

@@ -25,8 +25,13 @@ fv_status fv_request_engine(const fv_options *o, int32_t at_once, fv_local **out
  * it) and *n. */
 fv_status fv_request_file(const char *path, char **data, size_t *n);
 
-/* Reads the chat template that --chat names, in the form of text/chat.h. Gives *spec (free it). */
+/* Reads the chat template that --chat names, in the form of text/chat.h. Gives *spec (free it). FV_EINVAL: there
+ * are variables for it, but --raw renders none. */
 fv_status fv_request_chat(const fv_options *o, char **spec);
+
+/* Reads the file that --chat-variables names; in the arena, NULL: none.
+ * FV_EINVAL: it is no JSON object. */
+fv_status fv_request_variables(const fv_options *o, fv_arena *a, char **out);
 
 /* The form of the answer that options ask for; kind 0: none. Texts are in the arena or the options'. FV_EINVAL:
  * several forms, or a file that cannot be read. _message: as rules, *out is untouched where there is no form. */

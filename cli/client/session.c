@@ -31,7 +31,8 @@ struct fv_session {
     const fv_options *options;
     fv_request_frames video; /* times; the frames' images are in `base` */
     bool raw;
-    char *chat; /* template: its name or its text, or "" */
+    char *chat;      /* template: its name or its text, or "" */
+    char *variables; /* of the template; NULL: none */
     int32_t n_line;
     size_t cap_line;
     line *lines; /* turns in order */
@@ -135,6 +136,7 @@ static fv_status make_chat(fv_session *t, int32_t from, prompt_message *p) {
     FV_TRY(FV_ARENA_NEW(&t->arena, 1, p->chat));
     fovea__inference__v1__chat__init(p->chat);
     p->chat->template_ = t->chat;
+    if (t->variables) p->chat->variables = t->variables;
     FV_TRY(FV_ARENA_NEW(&t->arena, t->n_line - from, p->chat->turns));
     for (int32_t i = from; i < t->n_line; i++) {
         turn_message *turn;
@@ -214,6 +216,7 @@ static fv_status open_session(fv_session *t, const fv_options *o) {
     t->raw = fv_options_flag(o, "raw");
     t->options = o;
     FV_TRY(fv_request_chat(o, &t->chat));
+    FV_TRY(fv_request_variables(o, &t->arena, &t->variables));
     if (system && !t->raw) FV_TRY(add_line(t, "system", system));
     fv_video_options video;
     FV_TRY(fv_request_check_video(o, &video));

@@ -230,10 +230,16 @@ static fv_status send_finished(decode *d) {
 
 /* ---- the loop thread -------------------------------------------------------------------- */
 
+static fv_form_share share_of(const decode *d) {
+    const fv_answer *x = &d->answer;
+    return (fv_form_share){x->share_name && *x->share_name ? x->share_name : x->tenant, x->weight};
+}
+
 /* Posts a job that must come after `begin`. */
 static void post_after(decode *d, fv_form_unit *u, fv_job *job) {
+    const fv_form_share share = share_of(d);
     if (d->formed)
-        fv_forms_add(d->w->forms, u, NULL, d->w->jobs, job);
+        fv_forms_add(d->w->forms, u, NULL, &share, d->w->jobs, job);
     else
         fv_jobs_post_followup(d->w->jobs, job);
 }
@@ -334,7 +340,8 @@ static fv_status read_request(decode *d, grpc_byte_buffer *message) {
     const fv_grammar_spec *form = &d->answer.rules.grammar;
     d->formed = form->kind != 0;
     if (!d->formed) return fv_jobs_post(d->w->jobs, &d->begin);
-    fv_forms_add(d->w->forms, &d->beginning, form, d->w->jobs, &d->begin);
+    const fv_form_share share = share_of(d);
+    fv_forms_add(d->w->forms, &d->beginning, form, &share, d->w->jobs, &d->begin);
     return FV_OK;
 }
 

@@ -48,10 +48,10 @@ json_t *fv_api_response_echo(const fv_api_request *q) {
 }
 
 static json_t *usage_json(const fv_api_usage *u) {
-    return json_pack("{s:I, s:{s:i}, s:I, s:{s:I}, s:I}", "input_tokens", (json_int_t)u->n_prompt,
-                     "input_tokens_details", "cached_tokens", 0, "output_tokens",
-                     (json_int_t)u->n_answer, "output_tokens_details", "reasoning_tokens",
-                     (json_int_t)u->n_thought, "total_tokens",
+    return json_pack("{s:I, s:{s:I}, s:I, s:{s:I}, s:I}", "input_tokens", (json_int_t)u->n_prompt,
+                     "input_tokens_details", "cached_tokens", (json_int_t)u->n_cached,
+                     "output_tokens", (json_int_t)u->n_answer, "output_tokens_details",
+                     "reasoning_tokens", (json_int_t)u->n_thought, "total_tokens",
                      (json_int_t)(u->n_prompt + u->n_answer));
 }
 

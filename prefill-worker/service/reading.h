@@ -10,7 +10,7 @@
  * A unit is not interrupted, so a small image waits for one small unit at most, and not for one of the
  * largest. Both lines hold one decoded image at a time. */
 #include "common/jobs.h"
-#include "prefill-worker/service/fair.h"
+#include "serving/worker/fair.h"
 
 enum { FV_READING_SMALL = 16 << 20 };
 

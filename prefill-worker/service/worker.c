@@ -329,7 +329,8 @@ static fv_status on_request(fv_rpc_call *c, grpc_byte_buffer *message) {
     fv_grammar_spec form;
     FV_TRY(fv_fail_caller(fv_request_grammar(t->msg->request->rules, &form)));
     if (form.kind)
-        fv_forms_add(w->forms, &t->form, &form, w->jobs, &t->job);
+        fv_forms_add(w->forms, &t->form, &form,
+                     &(fv_form_share){fv_task_share(t), t->msg->tenant_weight}, w->jobs, &t->job);
     else
         FV_TRY(fv_jobs_post(w->jobs, &t->job));
     t->posted = true;

@@ -2,7 +2,8 @@
 #define FOVEA_SERVING_WORKER_FORMS_H
 
 /* FORMS: the thread that compiles the grammars of requests, so that neither a worker's loop nor its computing
- * thread waits for one. What was compiled, or why it was refused, is kept by the process
+ * thread waits for one. Callers share the thread by the time that their grammars take (fair.h), so that who has
+ * many, or large ones, delays others by the one that runs. What was compiled, or why it was refused, is kept by the process
  * (fv_grammar_get), where the computing thread finds it. */
 #include "common/jobs.h"
 #include "grammar/grammar.h"
@@ -13,17 +14,27 @@ fv_status fv_forms_open(fv_forms **out);
 /* When all units have been posted on; before the threads that they are posted to are stopped. NULL is fine. */
 void fv_forms_close(fv_forms *f);
 
+/* Who asks: the name under which a request takes its share, and the share's weight; 0: 1. */
+typedef struct fv_form_share {
+    const char *name;
+    double weight;
+} fv_form_share;
+
 /* A job on its way through the thread. Embedded in what the job works on; valid until the job has begun. */
 typedef struct fv_form_unit {
     /* private */
     fv_job job, *then;
     fv_jobs *to;
+    fv_forms *forms;
     fv_grammar_spec spec;
+    fv_form_share share;
+    struct fv_fair_flow *flow;
+    struct fv_form_unit *next;
 } fv_form_unit;
 
-/* Compiles the grammar and then posts `then` to `to`, as a follow-up. spec NULL: posts it after what was added before,
- * so that the jobs of one request keep their order. The spec's texts are borrowed until then. Any thread. */
-void fv_forms_add(fv_forms *f, fv_form_unit *u, const fv_grammar_spec *spec, fv_jobs *to,
-                  fv_job *then);
+/* Compiles the grammar and then posts `then` to `to`, as a follow-up. spec NULL: posts it after what was added before
+ * for the same share, so that the jobs of one request keep their order. Texts are borrowed until then. Any thread. */
+void fv_forms_add(fv_forms *f, fv_form_unit *u, const fv_grammar_spec *spec,
+                  const fv_form_share *share, fv_jobs *to, fv_job *then);
 
 #endif

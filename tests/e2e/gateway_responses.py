@@ -36,6 +36,10 @@ def words(response):
     return "".join(c["text"] for i in response["output"] if i["type"] == "message" for c in i["content"])
 
 
+def cached(response):
+    return response["usage"]["input_tokens_details"]["cached_tokens"]
+
+
 def events(**more):
     status, text = send("POST", "/v1/responses", dict(dict(input="What is it?", temperature=0, max_output_tokens=12, stream=True), **more))
     assert status == 200, text
@@ -53,6 +57,11 @@ def a_response_is_what_a_chat_answers(picture):
         {"type": "image_url", "image_url": {"url": picture}}, {"type": "text", "text": "What number is printed?"}]}]})
     assert words(first) == chat["choices"][0]["message"]["content"] != "", (first, chat)
     assert first["usage"]["input_tokens"] == chat["usage"]["prompt_tokens"]
+    kept = chat["usage"]["prompt_tokens_details"]["cached_tokens"]
+    again = respond([{"role": "user", "content": parts}])
+    whole = events(input=[{"role": "user", "content": parts}])[-1]["response"]
+    assert 144 <= kept == cached(again) == cached(whole) and words(again) == words(whole) == words(first), (kept, again, whole)
+    assert cached(first) == 0 and cached(ask("GET", "/v1/responses/" + again["id"])) == kept
     return first
 
 

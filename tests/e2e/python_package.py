@@ -3,6 +3,7 @@
 usage: python_package.py HOST:PORT PICTURE; fovea and its generated messages are on PYTHONPATH; 77 without grpc
 """
 import asyncio
+import json
 import sys
 import types
 
@@ -94,6 +95,43 @@ def a_video_goes_as_its_frames():
     refused(lambda: client.ask([turn], videos=[video]), "Turn")
 
 
+def answers_have_their_form():
+    ask = lambda **more: client.ask("what is it?", images=[picture], max_tokens=200, **more).text
+    schema = {"type": "object", "properties": {"color": {"enum": ["red", "blue"]}}, "required": ["color"], "additionalProperties": False}
+    for form in schema, json.dumps(schema):
+        assert json.loads(ask(json_schema=form))["color"] in ("red", "blue")
+    assert ask(json_schema={"const": 7}) == "7"
+    assert ask(regex="[ab]{3}x").strip("ab") == "x"
+    assert ask(choice=["a square", "a circle"]) in ("a square", "a circle")
+    assert ask(grammar='start: "<" /[0-9]{2}/ ">"')[3] == ">"
+    assert fovea.request.build("x", json_object=True).rules.constraint.json_object
+    tag = {"triggers": ["<a>"], "structures": [{"begin": "<a>", "schema": {"type": "object"}, "end": "</a>"}]}
+    assert json.loads(fovea.request.build("x", structural_tag=tag).rules.constraint.structural_tag) == tag
+    assert not fovea.request.build("x").rules.HasField("constraint")
+    refused(lambda: ask(regex="a", choice=["b"]), "regex and choice")
+    refused(lambda: ask(choice="yes"), "list")
+    try:
+        ask(regex="(a")
+        raise AssertionError("it must be refused")
+    except grpc.RpcError as e:
+        assert e.code() == grpc.StatusCode.INVALID_ARGUMENT and "not closed" in e.details(), e
+
+
+def tools_and_variables_reach_the_template():
+    tool = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
+    message = fovea.request.build("x", tools=[tool], variables={"enable_thinking": False})
+    assert json.loads(message.prompt.chat.variables) == {"tools": [tool], "enable_thinking": False}
+    assert fovea.request.build("x").prompt.chat.variables == ""
+    call = {"id": "1", "type": "function", "function": {"name": "look", "arguments": {}}}
+    turns = [fovea.Turn("user", "x"), fovea.Turn("assistant", None, members={"tool_calls": [call]}),
+             fovea.Turn("tool", "a cat", members={"tool_call_id": "1"})]
+    called, told = fovea.request.build(turns).prompt.chat.turns[1:]
+    assert called.no_content and json.loads(called.members) == {"tool_calls": [call]} and json.loads(told.members)["tool_call_id"] == "1"
+    plain = client.ask("what is it?", max_tokens=4, ignore_eos=True)
+    assert client.ask("what is it?", max_tokens=4, ignore_eos=True, variables={"unused": 1}).text == plain.text
+    refused(lambda: fovea.request.build([fovea.Turn("assistant", None, [picture])]), "needs a text")
+
+
 def questions_with_one_reply():
     ids = client.tokenize("How many frogs?", bare=True)
     assert client.detokenize(ids).strip() == "How many frogs?"
@@ -123,7 +161,8 @@ def the_same_with_asyncio():
 
 
 with fovea.Client(target, timeout=120) as client:
-    for check in [dataclasses_have_the_fields_of_the_messages, policies_are_text_and_objects, reports_become_tables, a_chat_goes_on, a_video_goes_as_its_frames,
+    for check in [dataclasses_have_the_fields_of_the_messages, policies_are_text_and_objects, reports_become_tables, a_chat_goes_on, a_video_goes_as_its_frames, answers_have_their_form,
+                  tools_and_variables_reach_the_template,
                   questions_with_one_reply, the_same_with_asyncio]:
         print(check.__name__, flush=True)
         check()

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "tests/support/fleet.h"
+#include "tests/support/tensor_file.h"
 
 #define BENCH FOVEA_BIN "/fovea bench"
 #define IMAGE FOVEA_TEST_DATA "/golden/demo.png"
@@ -107,6 +108,25 @@ Test(bench, each_policy_has_its_results_and_goodput_is_zero_when_all_are_late) {
     cr_assert_eq(raw[0], raw[1]);
     cr_assert_lt(resident[1], resident[0]);
     json_decref(root);
+    fleet_stop(&f);
+}
+
+Test(bench, answers_have_a_form_and_the_template_its_variables) {
+    fleet_synth(&f, "tiny");
+    write_text(f.dir, "variables.json", "{\"unused\": 1}");
+    fleet_start(&f, "");
+    char args[700];
+    snprintf(args, sizeof args,
+             "--requests 3 --max-tokens 50 --ignore-eos --regex '[ab]{4}' --chat-variables "
+             "%s/variables.json",
+             f.dir);
+    json_t *root = bench_json(args), *row = json_array_get(json_object_get(root, "rows"), 0);
+    cr_assert(json_is_true(json_object_get(root, "form")));
+    cr_assert_eq(number(row, NULL, "ok"), 3);
+    cr_assert(number(row, NULL, "tokens") <= 3 * 5, "each answer ends after its last letter");
+    json_decref(root);
+    command_run(&r, BENCH " --to %s --regex a --choice b", f.address);
+    cr_assert(r.status == 2 && strstr(r.err, "only one of"), "%d: %s", r.status, r.err);
     fleet_stop(&f);
 }
 

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "tests/support/command.h"
+#include "tests/support/tensor_file.h"
 
 #define FOVEA FOVEA_BIN "/fovea"
 #define IMAGE FOVEA_TEST_DATA "/golden/demo.png"
@@ -84,6 +85,29 @@ Test(cli, an_answer_has_the_form_that_options_ask_for) {
     ask_fails("--regex '(a' x", 2, "not closed");
     ask_fails("--regex a --choice b x", 2, "only one of");
     ask_fails("--json-schema /none.json x", 1, "/none.json");
+}
+
+static json_int_t n_prompt(const char *args) {
+    json_t *root = ask_json(args);
+    const json_int_t n = number(root, "tokens", "prompt");
+    json_decref(root);
+    return n;
+}
+
+Test(cli, the_template_has_the_variables_of_a_file) {
+    char path[700], with[2000], without[700];
+    write_text(dir, "template.jinja",
+               "{{ messages[0].content }}{% for t in tools or [] %} {{ t.name }}{% endfor %}");
+    write_text(dir, "variables.json", "{\"tools\": [{\"name\": \"look\"}, {\"name\": \"wait\"}]}");
+    write_text(dir, "list.json", "[1]");
+    snprintf(without, sizeof without, "--chat %s/template.jinja x", dir);
+    snprintf(with, sizeof with, "--chat-variables %s/variables.json %s", dir, without);
+    cr_assert_gt(n_prompt(with), n_prompt(without));
+    snprintf(path, sizeof path, "--chat-variables %s/list.json x", dir);
+    ask_fails(path, 2, "list.json must hold one JSON object");
+    snprintf(path, sizeof path, "--raw --chat-variables %s/variables.json x", dir);
+    ask_fails(path, 2, "--raw");
+    ask_fails("--chat-variables /none.json x", 1, "/none.json");
 }
 
 Test(cli, an_answer_streams_to_stdout_and_the_report_to_stderr) {

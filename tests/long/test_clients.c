@@ -37,10 +37,16 @@ Test(clients, gradio) { asks("gradio"); }
 
 Test(clients, guidellm) { asks("guidellm"); }
 
+Test(clients, instructor) { asks("instructor"); }
+
 Test(clients, langchain) { asks("langchain"); }
 
 Test(clients, litellm) { asks("litellm"); }
 
 Test(clients, lmms_eval) { asks("lmms-eval"); }
 
+Test(clients, openai_agents) { asks("openai-agents"); }
+
 Test(clients, open_webui) { asks("open-webui"); }
+
+Test(clients, pydantic_ai) { asks("pydantic-ai"); }

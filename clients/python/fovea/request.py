@@ -4,11 +4,12 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from typing import Any, List, Optional, Sequence, Tuple, Union
+from typing import Any, List, Mapping, Optional, Sequence, Tuple, Union
 
 from .inference.v1 import inference_pb2 as pb
 from .policy import Policy
 from .report import Report
+from .form import constraint, json_text
 
 SERVICE = "/fovea.inference.v1.Inference/"
 FINISH = {1: "length", 2: "eos", 3: "stop"}
@@ -48,20 +49,26 @@ class Turn:
     """A message of a chat. Videos and then images stand before its text."""
 
     role: str  # any that the model's template takes: "system", "user", "assistant", "tool"
-    text: str
+    text: Optional[str]  # None: no content, as of an assistant that only calls tools
     images: Sequence[Image] = ()
     videos: Sequence[Video] = ()
+    members: Optional[Mapping[str, Any]] = None  # more of the message for the template: name, tool_calls, tool_call_id
 
     def files(self) -> List[Image]:
         """The images of its message, in order."""
         return [f for v in self.videos for f in v.frames] + list(self.images)
 
     def message(self) -> Any:
+        more = {"role": self.role, "members": json_text(self.members)}
+        if self.text is None:
+            if self.images or self.videos:
+                raise ValueError("a turn with images or videos needs a text, which may be empty")
+            return pb.Turn(no_content=True, **more)
         if not self.videos:
-            return pb.Turn(role=self.role, text=self.text, n_images=len(self.images))
+            return pb.Turn(text=self.text, n_images=len(self.images), **more)
         parts = [p for v in self.videos for p in _video_parts(v)]
         parts += [pb.Part(image=pb.NextImage()) for _ in self.images]
-        return pb.Turn(role=self.role, parts=parts + [pb.Part(text=self.text)])
+        return pb.Turn(parts=parts + [pb.Part(text=self.text)], **more)
 
 
 def _video_parts(video: Video) -> List[Any]:
@@ -131,17 +138,26 @@ def build(prompt: Union[str, Sequence[Turn]], images: Sequence[Image] = (), poli
           request_id: str = "", min_tokens: int = 0, stop_token_ids: Sequence[int] = (),
           allowed_token_ids: Sequence[int] = (), bad_words: Sequence[str] = (), special_tokens: bool = False,
           include_stop: bool = False, truncate_prompt_tokens: Optional[int] = None, videos: Sequence[Video] = (),
-          cache_off: bool = False, cache_salt: str = "") -> Any:
-    """A GenerateRequest; fields as in inference.proto, which says what 0 and empty mean. None: unset."""
+          cache_off: bool = False, cache_salt: str = "", json_schema: Union[str, bool, Mapping[str, Any], None] = None,
+          json_object: bool = False, regex: Optional[str] = None, choice: Sequence[str] = (), grammar: Optional[str] = None,
+          structural_tag: Union[str, Mapping[str, Any], None] = None, tools: Sequence[Mapping[str, Any]] = (),
+          variables: Optional[Mapping[str, Any]] = None) -> Any:
+    """A GenerateRequest; fields as in inference.proto, which says what 0 and empty mean. None: unset.
+
+    json_schema, json_object, regex, choice, grammar, structural_tag: the form of the answer (fovea.form); one at most.
+    tools, variables: what the chat template is given, as objects of JSON."""
     turns = [Turn("user", prompt, images, videos)] if isinstance(prompt, str) else list(prompt)
     if (images or videos) and not isinstance(prompt, str):
         raise ValueError("images and videos of a chat belong to its turns: Turn(role, text, images, videos)")
-    chat = pb.Chat(turns=[t.message() for t in turns])
+    given_variables = {**(variables or {}), **({"tools": list(tools)} if tools else {})}
+    chat = pb.Chat(turns=[t.message() for t in turns], variables=json_text(given_variables))
     sampling = pb.Sampling(temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, seed=seed,
                            repetition_penalty=repetition_penalty, presence_penalty=presence_penalty,
                            frequency_penalty=frequency_penalty)
     rules = pb.TokenRules(allowed_token_ids=allowed_token_ids, bad_words=bad_words, min_tokens=min_tokens,
-                          stop_token_ids=stop_token_ids)
+                          stop_token_ids=stop_token_ids,
+                          constraint=constraint(json_schema=json_schema, json_object=json_object, regex=regex, choice=choice,
+                                                grammar=grammar, structural_tag=structural_tag))
     given = Policy.parse(policy) if isinstance(policy, str) else policy
     message: Optional[Any] = given.message() if given is not None else None
     return pb.GenerateRequest(prompt=pb.Prompt(chat=chat), images=[pb.Image(data=_bytes(i)) for t in turns for i in t.files()],

@@ -1,4 +1,4 @@
-/* prefill-worker/service/fair.c and reading.c: tenants take turns by cost and weight, whatever each has waiting. */
+/* serving/worker/fair.c and prefill-worker/service/reading.c: tenants take turns by cost and weight, whatever each has waiting. */
 #include <criterion/criterion.h>
 #include <pthread.h>
 #include <stdio.h>

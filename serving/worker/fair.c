@@ -1,6 +1,6 @@
 /* Keeps flows in a list, because a worker has few tenants at a time. A flow without work stays until the
  * virtual time has passed its finish tag, so that a tenant gains nothing by leaving and coming back. */
-#include "prefill-worker/service/fair.h"
+#include "serving/worker/fair.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-#ifndef FOVEA_PREFILL_WORKER_SERVICE_FAIR_H
-#define FOVEA_PREFILL_WORKER_SERVICE_FAIR_H
+#ifndef FOVEA_SERVING_WORKER_FAIR_H
+#define FOVEA_SERVING_WORKER_FAIR_H
 
 /* FAIR: decides whose turn it is on a thread that does one unit of work after another. Tenants share it by
  * weight and by cost, not by the number of their units: start-time fair queuing (Goyal, Vin, Cheng,
