@@ -81,6 +81,8 @@ size_t fv_kv_share_bytes(const fv_kv_share *s) { return s->account.held; }
 
 bool fv_kv_share_is_last(const fv_kv_share *s) { return s->refs == 1; }
 
+const fv_kv_share *fv_kv_get_share(const fv_kv *kv) { return kv->share; }
+
 void fv_kv_part_from_share(fv_kv *kv) {
     if (kv->share) fv_kv_share_unuse(kv->share);
     kv->share = NULL;

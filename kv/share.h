@@ -43,6 +43,8 @@ const int32_t *fv_kv_share_positions(const fv_kv_share *s, fv_kv_segment seg); /
 size_t fv_kv_share_bytes(const fv_kv_share *s); /* of its own, without the share that it extends */
 bool fv_kv_share_is_last(const fv_kv_share *s); /* the caller's reference is the only one */
 
+const fv_kv_share *fv_kv_get_share(const fv_kv *kv); /* that the store uses; NULL: none */
+
 /* Bytes that `make` would move to the share. */
 size_t fv_kv_share_cost(const fv_kv *kv, int32_t n_text);
 
