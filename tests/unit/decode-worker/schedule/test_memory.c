@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/clock.h"
+#include "kv/share.h"
 #include "tests/support/scheduler_rig.h"
 #include "tests/support/thorough.h"
 
@@ -235,6 +236,32 @@ Test(memory, an_answer_that_needs_more_than_the_pool_ends_and_says_so) {
     cr_assert_eq(c->a.status, FV_ENOMEM);
     cr_assert_eq(c->a.report.refusal, FV_REFUSED_TOO_LARGE);
     c->live = false;
+    scheduler_rig_close(&rig);
+}
+
+/* The tables of a share are in the pool beside what the answer was sized for. */
+Test(memory, an_answer_that_only_its_share_leaves_too_little_is_replayed) {
+    clients_init(1);
+    clients[0].prompt.reserve = 8;
+    clients[0].max_tokens = 150;
+    open_after_reference(1, 1);
+    client *c = &clients[0];
+    cr_assert(begin(c));
+    fv_kv *kv = c->a.answer.session->kv;
+    fv_kv_share *share;
+    cr_assert_eq(fv_kv_share_make(kv, fv_kv_len(kv, 0, 0, FV_SEG_TEXT),
+                                  fv_kv_len(kv, 0, 0, FV_SEG_VISUAL), &share),
+                 FV_OK);
+    for (int i = 0; i < 1000 && c->live; i++) {
+        fv_scheduler_step(rig.answers);
+        take(c);
+    }
+    cr_assert_eq(preempted(), 1);
+    cr_assert(c->waits, "it is not too large");
+    fv_kv_share_unref(share);
+    run_all();
+    assert_right(c);
+    cr_assert_eq(fv_kv_pool_used(rig.pool), 0);
     scheduler_rig_close(&rig);
 }
 
