@@ -263,6 +263,13 @@ size_t fv_kv_shared_bytes(const fv_kv *kv) {
     return text_bytes(s, 0, kv->shared_text) + visual_bytes(s, kv->shared_visual);
 }
 
+size_t fv_kv_bytes_with_part(const fv_kv *kv) {
+    size_t bytes = kv->account.held;
+    for (const fv_kv_share *s = kv->share; s; s = s->base)
+        bytes += s->account.held / (size_t)s->users;
+    return bytes;
+}
+
 /* Copies the rows [first block, n) of a head; both sides have them at the start of a block. */
 static fv_status copy_rows(fv_kv *kv, const fv_kv_block *to, const fv_kv_block *from, int32_t first,
                            int32_t n) {

@@ -65,4 +65,7 @@ fv_status fv_kv_adopt(fv_kv *kv, fv_kv_share *s, const fv_kv_prefix *p);
 int32_t fv_kv_shared_rows(const fv_kv *kv, fv_kv_segment seg);
 size_t fv_kv_shared_bytes(const fv_kv *kv);
 
+/* Bytes that the store holds, with its part of each share that it uses: all stores that use a share have equal parts. */
+size_t fv_kv_bytes_with_part(const fv_kv *kv);
+
 #endif

@@ -322,6 +322,37 @@ Test(memory, the_tenant_that_holds_most_gives_way_before_one_with_a_younger_answ
     scheduler_rig_close(&rig);
 }
 
+/* "large" has the longer prompts, but they are in shares, as those of all answers whose prompts are kept. */
+Test(memory, prompts_that_are_shared_count_for_the_tenants_that_use_them) {
+    fv_kv_share *share[4];
+    clients_init(4);
+    for (int i = 0; i < 4; i++) {
+        clients[i].prompt.policy = "";
+        clients[i].prompt.image = i < 2;
+        clients[i].prompt.reserve = i < 2 ? 8 : 40;
+        clients[i].max_tokens = 150;
+        clients[i].tenant = i < 2 ? "large" : "small";
+    }
+    open_after_reference(4, 0.75);
+    for (int i = 0; i < 4; i++) {
+        cr_assert(begin(&clients[i]), "%s", fv_last_error());
+        fv_kv *kv = clients[i].a.answer.session->kv;
+        size_t before = fv_kv_bytes_with_part(kv);
+        cr_assert_eq(fv_kv_share_make(kv, fv_kv_len(kv, 0, 0, FV_SEG_TEXT),
+                                      fv_kv_len(kv, 0, 0, FV_SEG_VISUAL), &share[i]),
+                     FV_OK);
+        cr_assert_geq(fv_kv_bytes_with_part(kv), before);
+        cr_assert_lt(fv_kv_bytes_held(kv), before);
+    }
+    for (int i = 0; i < 1000 && preempted() == 0; i++) step();
+    cr_assert(clients[1].waits, "the youngest of the tenant that holds most");
+    for (int i = 0; i < 4; i++) fv_kv_share_unref(share[i]);
+    run_all();
+    for (int i = 0; i < 4; i++) assert_right(&clients[i]);
+    cr_assert_eq(fv_kv_pool_used(rig.pool), 0);
+    scheduler_rig_close(&rig);
+}
+
 Test(memory, a_tenants_limit_costs_its_own_answers_and_nobody_elses) {
     clients_init(3);
     for (int i = 0; i < 3; i++) {
