@@ -259,8 +259,9 @@ int32_t fv_kv_shared_rows(const fv_kv *kv, fv_kv_segment seg) {
 }
 
 size_t fv_kv_shared_bytes(const fv_kv *kv) {
-    const fv_kv_shape *s = kv->account.shape;
-    return text_bytes(s, 0, kv->shared_text) + visual_bytes(s, kv->shared_visual);
+    size_t bytes = 0;
+    for (const fv_kv_share *s = kv->share; s; s = s->base) bytes += s->account.held;
+    return bytes;
 }
 
 size_t fv_kv_bytes_with_part(const fv_kv *kv) {

@@ -61,8 +61,10 @@ size_t fv_kv_prefix_bytes(const fv_kv_shape *shape, const fv_kv_prefix *p);
  * store uses the share until it closes. FV_EBUSY, FV_ENOMEM: close the store. */
 fv_status fv_kv_adopt(fv_kv *kv, fv_kv_share *s, const fv_kv_prefix *p);
 
-/* Rows of a head that are the share's and never change; bytes of all heads' shared rows. */
+/* Rows of a head that are the share's and never change. */
 int32_t fv_kv_shared_rows(const fv_kv *kv, fv_kv_segment seg);
+
+/* Bytes of the shares that the store uses, which are not given up while it is open: with rows that it does not use. */
 size_t fv_kv_shared_bytes(const fv_kv *kv);
 
 /* Bytes that the store holds, with its part of each share that it uses: all stores that use a share have equal parts. */
