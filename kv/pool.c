@@ -26,8 +26,8 @@ struct fv_kv_pool {
     /* Fewest entries of the two lists since the last trim, and when that was. */
     int32_t spare_least, free_least;
     double trimmed_s;
-    fv_kv_account *accounts;
-    size_t bytes_idle; /* of accounts that nobody uses */
+    fv_kv_account *accounts, *idle; /* those that somebody uses, and the others */
+    size_t bytes_idle;              /* of the others */
     void (*reclaim)(void *user, size_t bytes);
     void *reclaim_user;
     fv_buf staging; /* pinned; small results are copied here from the device */
@@ -50,7 +50,7 @@ fv_status fv_kv_pool_open(fv_device *dev, const fv_kv_shape *shape, size_t bytes
 
 void fv_kv_pool_close(fv_kv_pool *p) {
     if (!p) return;
-    assert(p->bytes_used == 0 && !p->accounts);
+    assert(p->bytes_used == 0 && !p->accounts && !p->idle);
     for (int32_t i = 0; i < p->n_slab; i++) fv_buf_free(&p->slab[i]);
     for (int32_t i = 0; i < p->n_spare; i++) fv_buf_free(&p->spare[i]);
     fv_buf_free(&p->staging);
@@ -65,7 +65,7 @@ size_t fv_kv_pool_used(const fv_kv_pool *p) { return p->bytes_used; }
 size_t fv_kv_pool_owned(const fv_kv_pool *p, const char *owner) {
     size_t bytes = 0;
     for (const fv_kv_account *a = p->accounts; a; a = a->next)
-        if (!a->idle && strcmp(a->owner, owner) == 0) bytes += a->held;
+        if (strcmp(a->owner, owner) == 0) bytes += a->held;
     return bytes;
 }
 
@@ -91,22 +91,27 @@ fv_status fv_kv_staging(fv_kv_pool *p, size_t bytes, void **out) {
 
 /* ---- accounts ---------------------------------------------------------------------------- */
 
-void fv_kv_account_open(fv_kv_account *a, fv_kv_pool *pool) {
-    *a = (fv_kv_account){.pool = pool,
-                         .shape = &pool->shape,
-                         .device = pool->device,
-                         .owner = "",
-                         .next = pool->accounts,
-                         .link = &pool->accounts};
+static void enlist(fv_kv_account *a, fv_kv_account **list) {
+    a->next = *list;
+    a->link = list;
     if (a->next) a->next->link = &a->next;
-    pool->accounts = a;
+    *list = a;
+}
+
+static void delist(fv_kv_account *a) {
+    *a->link = a->next;
+    if (a->next) a->next->link = a->link;
+}
+
+void fv_kv_account_open(fv_kv_account *a, fv_kv_pool *pool) {
+    *a = (fv_kv_account){.pool = pool, .shape = &pool->shape, .device = pool->device, .owner = ""};
+    enlist(a, &pool->accounts);
 }
 
 void fv_kv_account_close(fv_kv_account *a) {
     fv_kv_account_release(a);
     assert(a->held == 0);
-    *a->link = a->next;
-    if (a->next) a->next->link = a->link;
+    delist(a);
 }
 
 /* Returns bytes to the pool. */
@@ -126,6 +131,8 @@ void fv_kv_account_set_idle(fv_kv_account *a, bool idle) {
     if (a->idle == idle) return;
     assert(a->reserved == 0);
     a->idle = idle;
+    delist(a);
+    enlist(a, idle ? &a->pool->idle : &a->pool->accounts); /* no caller goes over idle ones */
     a->pool->bytes_idle = idle ? a->pool->bytes_idle + a->held : a->pool->bytes_idle - a->held;
 }
 

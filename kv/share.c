@@ -81,6 +81,8 @@ size_t fv_kv_share_bytes(const fv_kv_share *s) { return s->account.held; }
 
 bool fv_kv_share_is_last(const fv_kv_share *s) { return s->refs == 1; }
 
+const fv_kv_share *fv_kv_get_share(const fv_kv *kv) { return kv->share; }
+
 void fv_kv_part_from_share(fv_kv *kv) {
     if (kv->share) fv_kv_share_unuse(kv->share);
     kv->share = NULL;
@@ -257,8 +259,16 @@ int32_t fv_kv_shared_rows(const fv_kv *kv, fv_kv_segment seg) {
 }
 
 size_t fv_kv_shared_bytes(const fv_kv *kv) {
-    const fv_kv_shape *s = kv->account.shape;
-    return text_bytes(s, 0, kv->shared_text) + visual_bytes(s, kv->shared_visual);
+    size_t bytes = 0;
+    for (const fv_kv_share *s = kv->share; s; s = s->base) bytes += s->account.held;
+    return bytes;
+}
+
+size_t fv_kv_bytes_with_part(const fv_kv *kv) {
+    size_t bytes = kv->account.held;
+    for (const fv_kv_share *s = kv->share; s; s = s->base)
+        bytes += s->account.held / (size_t)s->users;
+    return bytes;
 }
 
 /* Copies the rows [first block, n) of a head; both sides have them at the start of a block. */

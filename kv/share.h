@@ -43,6 +43,8 @@ const int32_t *fv_kv_share_positions(const fv_kv_share *s, fv_kv_segment seg); /
 size_t fv_kv_share_bytes(const fv_kv_share *s); /* of its own, without the share that it extends */
 bool fv_kv_share_is_last(const fv_kv_share *s); /* the caller's reference is the only one */
 
+const fv_kv_share *fv_kv_get_share(const fv_kv *kv); /* that the store uses; NULL: none */
+
 /* Bytes that `make` would move to the share. */
 size_t fv_kv_share_cost(const fv_kv *kv, int32_t n_text);
 
@@ -59,8 +61,13 @@ size_t fv_kv_prefix_bytes(const fv_kv_shape *shape, const fv_kv_prefix *p);
  * store uses the share until it closes. FV_EBUSY, FV_ENOMEM: close the store. */
 fv_status fv_kv_adopt(fv_kv *kv, fv_kv_share *s, const fv_kv_prefix *p);
 
-/* Rows of a head that are the share's and never change; bytes of all heads' shared rows. */
+/* Rows of a head that are the share's and never change. */
 int32_t fv_kv_shared_rows(const fv_kv *kv, fv_kv_segment seg);
+
+/* Bytes of the shares that the store uses, which are not given up while it is open: with rows that it does not use. */
 size_t fv_kv_shared_bytes(const fv_kv *kv);
+
+/* Bytes that the store holds, with its part of each share that it uses: all stores that use a share have equal parts. */
+size_t fv_kv_bytes_with_part(const fv_kv *kv);
 
 #endif

@@ -1,5 +1,6 @@
-/* A hash table of links, and a list of prefixes in the order of their last use. A pool has room for thousands of
- * prefixes at most, and the list is walked only when one is added or given up. For the pool's thread. */
+/* A hash table of links, and lists of prefixes in the order of their last use: one of all, and one of each holder's. A
+ * prefix is before those that it extends in both. So giving up is one walk from the least recently used prefix on, which
+ * passes only prefixes that are in use, however many are kept. For the pool's thread. */
 #include "decode-worker/keep/prefixes.h"
 
 #include <assert.h>
@@ -8,13 +9,27 @@
 
 #include "common/log.h"
 
+enum { ALL, OWN, N_LIST }; /* the lists that a prefix is in */
+
+typedef struct list {
+    struct prefix *first, *last; /* the least and the most recently used one */
+} list;
+
+/* An owner that has prefixes. */
+typedef struct holder {
+    struct holder *next;
+    list own;
+    size_t bytes;
+    char name[];
+} holder;
+
 /* The new links of one hand-off, and their rows. */
 typedef struct prefix {
-    struct prefix *prev, *next; /* by last use, the least recent first */
-    struct prefix *base;        /* the prefix that this one extends, which outlives it; or NULL */
+    struct prefix *prev[N_LIST], *next[N_LIST];
+    struct prefix *base; /* the prefix that this one extends, which outlives it; or NULL */
     fv_kv_share *share;
-    char *owner; /* after the entries */
-    struct entry *entry;
+    holder *of;
+    struct entry *entry; /* [n] after the prefix itself */
     uint32_t n;
 } prefix;
 
@@ -28,7 +43,8 @@ struct fv_prefixes {
     fv_prefixes_options opt;
     entry **bucket; /* [n_bucket] a power of two */
     size_t n_bucket, n_entry;
-    prefix *first, *last; /* the least and the most recently used one */
+    list all;
+    holder *holders; /* those that have prefixes */
     fv_prefixes_counters count;
 };
 
@@ -41,10 +57,9 @@ static entry **bucket_of(const fv_prefixes *p, const fv_wire_link *link) {
     return &p->bucket[hash & (p->n_bucket - 1)];
 }
 
-static entry *entry_of(const fv_prefixes *p, const char *owner, const fv_wire_link *link) {
+static entry *entry_of(const fv_prefixes *p, const holder *h, const fv_wire_link *link) {
     entry *e = *bucket_of(p, link);
-    while (e && (memcmp(e->link.key, link->key, sizeof link->key) != 0 ||
-                 strcmp(e->of->owner, owner) != 0))
+    while (e && (memcmp(e->link.key, link->key, sizeof link->key) != 0 || e->of->of != h))
         e = e->next;
     return e && e->link.n_text == link->n_text && e->link.n_visual == link->n_visual ? e : NULL;
 }
@@ -89,18 +104,53 @@ static void remove_links(fv_prefixes *p, const prefix *x) {
     p->n_entry -= x->n;
 }
 
-/* ---- the list ------------------------------------------------------------------------------ */
+/* ---- holders ------------------------------------------------------------------------------ */
+
+static holder *holder_of(const fv_prefixes *p, const char *name) {
+    holder *h = p->holders;
+    while (h && strcmp(h->name, name) != 0) h = h->next;
+    return h;
+}
+
+static holder *holder_new(fv_prefixes *p, const char *name) {
+    size_t n = strlen(name) + 1;
+    holder *h = calloc(1, sizeof *h + n);
+    if (!h) return NULL;
+    memcpy(h->name, name, n);
+    h->next = p->holders;
+    p->holders = h;
+    return h;
+}
+
+static void holder_free(fv_prefixes *p, holder *h) {
+    holder **at = &p->holders;
+    while (*at != h) at = &(*at)->next;
+    *at = h->next;
+    free(h);
+}
+
+/* ---- lists ------------------------------------------------------------------------------- */
+
+static void detach_from(list *l, int which, prefix *x) {
+    *(x->prev[which] ? &x->prev[which]->next[which] : &l->first) = x->next[which];
+    *(x->next[which] ? &x->next[which]->prev[which] : &l->last) = x->prev[which];
+}
+
+static void append_to(list *l, int which, prefix *x) {
+    x->prev[which] = l->last;
+    x->next[which] = NULL;
+    *(l->last ? &l->last->next[which] : &l->first) = x;
+    l->last = x;
+}
 
 static void detach(fv_prefixes *p, prefix *x) {
-    *(x->prev ? &x->prev->next : &p->first) = x->next;
-    *(x->next ? &x->next->prev : &p->last) = x->prev;
+    detach_from(&p->all, ALL, x);
+    detach_from(&x->of->own, OWN, x);
 }
 
 static void append(fv_prefixes *p, prefix *x) {
-    x->prev = p->last;
-    x->next = NULL;
-    *(p->last ? &p->last->next : &p->first) = x;
-    p->last = x;
+    append_to(&p->all, ALL, x);
+    append_to(&x->of->own, OWN, x);
 }
 
 /* Notes a use of a prefix, and so of all that it extends. */
@@ -111,32 +161,37 @@ static void touch(fv_prefixes *p, prefix *x) {
     }
 }
 
+/* Frees a prefix, and its holder with the last one. */
 static size_t drop(fv_prefixes *p, prefix *x) {
     size_t bytes = fv_kv_share_bytes(x->share);
     remove_links(p, x);
     detach(p, x);
-    fv_kv_share_unref(x->share);
-    free(x);
     p->count.n_now--;
     p->count.bytes_now -= bytes;
+    x->of->bytes -= bytes;
+    if (!x->of->own.first) holder_free(p, x->of);
+    fv_kv_share_unref(x->share);
+    free(x);
     return bytes;
 }
 
-/* The least recently used prefix that nothing else uses or extends, of this owner (NULL: of any); NULL: none. */
-static prefix *least_used(const fv_prefixes *p, const char *owner) {
-    prefix *x = p->first;
-    while (x && (!fv_kv_share_is_last(x->share) || (owner && strcmp(x->owner, owner) != 0)))
-        x = x->next;
-    return x;
+/* Drops prefixes that nothing else uses or extends, of one holder (NULL: of any), until `bytes` are free or none is
+ * left. Returns the bytes; the holder may be gone. */
+static size_t drop_unused(fv_prefixes *p, const holder *h, size_t bytes) {
+    int which = h ? OWN : ALL;
+    size_t freed = 0;
+    for (prefix *x = h ? h->own.first : p->all.first, *next; x && freed < bytes; x = next) {
+        next = x->next[which];
+        if (fv_kv_share_is_last(x->share)) freed += drop(p, x);
+    }
+    return freed;
 }
 
-/* Gives up prefixes until `bytes` are free, or none is left. */
-static size_t give_up(fv_prefixes *p, const char *owner, size_t bytes) {
-    size_t freed = 0;
-    for (prefix *x; freed < bytes && (x = least_used(p, owner)) != NULL;) {
-        freed += drop(p, x);
-        p->count.n_given_up++;
-    }
+/* The same, for room. */
+static size_t give_up(fv_prefixes *p, const holder *h, size_t bytes) {
+    uint64_t before = p->count.n_now;
+    size_t freed = drop_unused(p, h, bytes);
+    p->count.n_given_up += before - p->count.n_now;
     return freed;
 }
 
@@ -161,14 +216,14 @@ fv_status fv_prefixes_open(const fv_prefixes_options *opt, fv_prefixes **out) {
 void fv_prefixes_close(fv_prefixes *p) {
     if (!p) return;
     fv_prefixes_drop(p, true);
-    assert(!p->first);
+    assert(!p->all.first);
     fv_kv_pool_on_full(p->opt.pool, NULL, NULL);
     free(p->bucket);
     free(p);
 }
 
 void fv_prefixes_drop(fv_prefixes *p, bool stop) {
-    for (prefix *x; (x = least_used(p, NULL)) != NULL;) drop(p, x);
+    (void)drop_unused(p, NULL, SIZE_MAX);
     if (stop) p->opt.bytes_max = 0;
 }
 
@@ -182,10 +237,11 @@ static uint32_t usable(const fv_wire_link *link, uint32_t n, uint32_t n_tokens) 
     return n;
 }
 
-static entry *longest(const fv_prefixes *p, const char *owner, const fv_wire_link *link, uint32_t n,
+static entry *longest(const fv_prefixes *p, const holder *h, const fv_wire_link *link, uint32_t n,
                       uint32_t *n_found) {
     entry *e = NULL;
-    while (n > 0 && !(e = entry_of(p, owner, &link[n - 1]))) n--;
+    if (!h) n = 0;
+    while (n > 0 && !(e = entry_of(p, h, &link[n - 1]))) n--;
     *n_found = n;
     return e;
 }
@@ -194,56 +250,76 @@ uint32_t fv_prefixes_find(fv_prefixes *p, const char *owner, const fv_wire_link 
                           uint32_t n_tokens, fv_kv_share **share) {
     uint32_t found;
     n = usable(link, n, n_tokens);
-    entry *e = longest(p, owner, link, n, &found);
+    entry *e = longest(p, holder_of(p, owner), link, n, &found);
     if (!e) return 0;
     touch(p, e->of);
     *share = e->of->share;
     return found;
 }
 
-/* Makes room for a tenant's new prefix within both limits. */
-static bool make_room(fv_prefixes *p, const char *owner, size_t bytes) {
-    size_t owned = 0;
-    for (const prefix *x = p->first; x; x = x->next)
-        if (strcmp(x->owner, owner) == 0) owned += fv_kv_share_bytes(x->share);
-    size_t most = *owner && p->opt.owner_max ? p->opt.owner_max : p->opt.bytes_max;
+/* Makes room for an owner's new prefix within both limits. */
+static bool make_room(fv_prefixes *p, const char *name, size_t bytes) {
+    const holder *h = holder_of(p, name);
+    size_t most = *name && p->opt.owner_max ? p->opt.owner_max : p->opt.bytes_max;
     if (bytes > most || bytes > p->opt.bytes_max) return false;
-    if (owned > most - bytes && give_up(p, owner, owned - (most - bytes)) < owned - (most - bytes))
-        return false;
+    size_t excess = h && h->bytes > most - bytes ? h->bytes - (most - bytes) : 0;
+    if (excess && give_up(p, h, excess) < excess) return false;
     size_t left = p->opt.bytes_max - bytes, all = (size_t)p->count.bytes_now;
     return all <= left || give_up(p, NULL, all - left) >= all - left;
 }
 
-static prefix *prefix_new(const char *owner, uint32_t n) {
-    prefix *x = calloc(1, sizeof *x + n * sizeof *x->entry + strlen(owner) + 1);
-    if (!x) return NULL;
-    x->entry = (entry *)(void *)(x + 1);
-    x->owner = strcpy((char *)(x->entry + n), owner);
-    x->n = n;
-    return x;
+/* Returns an owner's holder, which is made if there is none; NULL: out of memory. */
+static holder *take_holder(fv_prefixes *p, const char *name) {
+    holder *h = holder_of(p, name);
+    return h ? h : holder_new(p, name);
 }
+
+/* Makes a prefix of a store's first rows. The holder comes last: making a share may give up prefixes, and with them
+ * their holders. */
+static fv_status prefix_new(fv_prefixes *p, const char *name, const fv_wire_link *link, uint32_t n,
+                            fv_kv *kv, prefix **out) {
+    const fv_wire_link *last = &link[n - 1];
+    prefix *x = calloc(1, sizeof *x + n * sizeof *x->entry);
+    fv_status st =
+        x ? fv_kv_share_make(kv, (int32_t)last->n_text, (int32_t)last->n_visual, &x->share)
+          : FV_FAIL(FV_ENOMEM, "out of memory for a prefix");
+    if (st == FV_OK && !(x->of = take_holder(p, name)))
+        st = FV_FAIL(FV_ENOMEM, "out of memory for the holder of a prefix");
+    if (st != FV_OK) {
+        if (x) fv_kv_share_unref(x->share);
+        free(x);
+        return st;
+    }
+    x->entry = (entry *)(void *)(x + 1);
+    x->n = n;
+    *out = x;
+    return FV_OK;
+}
+
+/* The share that a store must use to extend this prefix; NULL: it must use none. */
+static const fv_kv_share *share_of(const entry *base) { return base ? base->of->share : NULL; }
 
 void fv_prefixes_keep(fv_prefixes *p, const char *owner, const fv_wire_link *link, uint32_t n,
                       uint32_t n_found, uint32_t n_tokens, fv_kv *kv) {
     uint32_t found;
+    prefix *x;
     n = usable(link, n, n_tokens);
-    entry *base = longest(p, owner, link, n, &found);
-    if (p->opt.bytes_max == 0 || n <= n_found || found != n_found || !fv_kv_is_uniform(kv)) return;
-    const fv_wire_link *last = &link[n - 1];
-    if (!make_room(p, owner, fv_kv_share_cost(kv, (int32_t)last->n_text))) return;
-    prefix *x = prefix_new(owner, n - n_found);
-    fv_status st =
-        x ? fv_kv_share_make(kv, (int32_t)last->n_text, (int32_t)last->n_visual, &x->share)
-          : FV_FAIL(FV_ENOMEM, "out of memory for a prefix");
-    if (st != FV_OK) {
+    const entry *base = longest(p, holder_of(p, owner), link, n, &found);
+    if (p->opt.bytes_max == 0 || n <= n_found || found != n_found ||
+        share_of(base) != fv_kv_get_share(kv) || !fv_kv_is_uniform(kv))
+        return;
+    if (!make_room(p, owner, fv_kv_share_cost(kv, (int32_t)link[n - 1].n_text))) return;
+    prefix *extended = base ? base->of : NULL; /* in use by the store, so it is still there */
+    if (prefix_new(p, owner, link + n_found, n - n_found, kv, &x) != FV_OK) {
         FV_LOG(DEBUG, DECODE, "event=prefix-not-kept reason=\"%s\"", fv_last_error());
-        free(x);
         return;
     }
-    x->base = base ? base->of : NULL;
+    x->base = extended;
     append(p, x);
     add_links(p, x, link + n_found);
     touch(p, x);
+    size_t bytes = fv_kv_share_bytes(x->share);
+    x->of->bytes += bytes;
     p->count.n_now++;
-    p->count.bytes_now += fv_kv_share_bytes(x->share);
+    p->count.bytes_now += bytes;
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "decode-worker/schedule/shares.h"
+#include "kv/share.h"
 
 bool fv_answer_needs_memory(const fv_answer *x) {
     return (x->phase == FV_ANSWER_RUNNING || x->starved) && x->n_run >= x->rows_end;
@@ -44,12 +45,12 @@ static bool may_leave(const fv_answer *x) {
                          x->phase == FV_ANSWER_PAUSED);
 }
 
-/* Sums what the answers of each share hold. */
+/* Sums what the answers of each share hold. Prompts that are kept are in shares of KV (kv/share.h), not in the answers. */
 static void weigh(const fv_answer *first) {
     for (const fv_answer *x = first; x; x = x->next)
         if (x->share) x->share->held = 0;
     for (const fv_answer *x = first; x; x = x->next)
-        if (x->share && x->session) x->share->held += (double)fv_kv_bytes_held(x->session->kv);
+        if (x->share && x->session) x->share->held += (double)fv_kv_bytes_with_part(x->session->kv);
 }
 
 static double load_of(const fv_share *s) { return s->held / s->weight; }

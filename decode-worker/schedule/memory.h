@@ -15,6 +15,9 @@
  *     router asks for that when an answer was preempted twice.
  *   - Follow-ups are `whole`, too: only the client could repeat a kept conversation.
  *   - If its tenant's limit stops an answer, only answers and kept conversations of the tenant give way.
+ *   - An answer may find too little memory although no other holds any: the share of its prompt (kv/share.h) has
+ *     tables, and may have rows that the prompt does not use. Then it is preempted, too: a request that needs more
+ *     than its share leaves has memory of its own.
  *
  * For the computing thread. */
 #include "decode-worker/schedule/scheduler.h"

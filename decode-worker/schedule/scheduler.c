@@ -12,6 +12,7 @@
 #include "decode-worker/schedule/memory.h"
 #include "decode-worker/schedule/shares.h"
 #include "kv/packed.h"
+#include "kv/share.h"
 
 struct fv_scheduler {
     const fv_engine *engine;
@@ -375,10 +376,10 @@ static void set_starved(fv_scheduler *a, fv_answer *x, bool starved) {
     count(a, x, 1);
 }
 
-static void preempt(fv_scheduler *a, fv_answer *x) {
+static void preempt(fv_scheduler *a, fv_answer *x, const char *why) {
     a->n_preempted_for_memory++;
     x->refusal = FV_REFUSED_PREEMPTED;
-    end(a, x, FV_REFUSE(PREEMPTED, "the worker's KV is full, and an older answer needs it"));
+    end(a, x, FV_REFUSE(PREEMPTED, "the worker's KV is full, and %s", why));
 }
 
 /* Gives up what has to give way for x; false: nothing has. */
@@ -386,7 +387,7 @@ static bool make_room(fv_scheduler *a, const fv_answer *x, bool own) {
     const char *owner = own ? fv_kv_owner(x->session->kv) : NULL;
     if (fv_conversations_give_up(a->conversations, owner)) return true;
     fv_answer *victim = fv_answer_victim(a->first, x, own);
-    if (victim) preempt(a, victim);
+    if (victim) preempt(a, victim, "an older answer needs it");
     return victim != NULL;
 }
 
@@ -399,9 +400,13 @@ static void feed(fv_scheduler *a, fv_answer *x) {
         own = fv_refusal_of(st) == FV_REFUSED_TENANT_FULL;
         if (st == FV_EBUSY) room = make_room(a, x, own);
     } while (st == FV_EBUSY && room);
-    if (st == FV_EBUSY && fv_receiver_live(a->receiver) == 0 &&
-        fv_answer_is_alone(a->first, x, own))
-        st = fv_answer_too_large(x, own);
+    bool alone = st == FV_EBUSY && fv_receiver_live(a->receiver) == 0 &&
+                 fv_answer_is_alone(a->first, x, own);
+    if (alone && fv_kv_get_share(x->session->kv)) {
+        preempt(a, x, "the answer shares a prompt that holds some of it");
+        return;
+    }
+    if (alone) st = fv_answer_too_large(x, own);
     if (st == FV_EBUSY) {
         set_starved(a, x, true);
         a->is_short = a->is_short || !own;

@@ -102,7 +102,13 @@ fv_status fv_chain_make(const fv_chain_base *base, const fv_chain_prompt *prompt
 }
 
 int32_t fv_chain_common(const fv_chain_link *a, int32_t n_a, const fv_chain_link *b, int32_t n_b) {
-    int32_t n = 0;
-    while (n < n_a && n < n_b && fv_chain_key_equal(&a[n].key, &b[n].key)) n++;
+    int32_t n = 0, end = n_a < n_b ? n_a : n_b;
+    while (n < end) { /* a key in common means that all before it are */
+        int32_t middle = n + (end - n) / 2;
+        if (fv_chain_key_equal(&a[middle].key, &b[middle].key))
+            n = middle + 1;
+        else
+            end = middle;
+    }
     return n;
 }

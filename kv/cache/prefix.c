@@ -13,7 +13,6 @@ struct fv_prefix_cache {
     size_t row_bytes; /* of a key or a value of one head */
     size_t bytes_max;
     fv_segments segments;
-    size_t drafted; /* bytes of segments that are not kept yet */
     uint64_t kept, given_up;
 };
 
@@ -32,7 +31,7 @@ fv_status fv_prefix_cache_open(fv_device *dev, const fv_kv_shape *shape, size_t 
 
 void fv_prefix_cache_close(fv_prefix_cache *c) {
     if (!c) return;
-    assert(c->drafted == 0);
+    assert(c->segments.drafted == 0);
     fv_segments_fini(&c->segments);
     free(c);
 }
@@ -138,12 +137,12 @@ static void give_up(fv_prefix_cache *c, fv_prefix_segment *x) {
     c->given_up++;
 }
 
-/* Gives up segments until there is room for `bytes` more; false: they do not fit. */
-static bool make_room(fv_prefix_cache *c, size_t bytes) {
-    size_t taken = c->drafted + bytes;
+/* Gives up segments until there is room for `bytes` more of a tenant; false: they do not fit. */
+static bool make_room(fv_prefix_cache *c, const char *tenant, size_t bytes) {
+    size_t taken = c->segments.drafted + bytes;
     if (taken > c->bytes_max) return false;
     while (c->segments.bytes > c->bytes_max - taken) {
-        fv_prefix_segment *x = fv_segments_victim(&c->segments);
+        fv_prefix_segment *x = fv_segments_victim(&c->segments, tenant, bytes);
         if (!x) return false;
         give_up(c, x);
     }
@@ -159,34 +158,35 @@ static place place_of(const fv_chain_link *link, int32_t i) {
                    .n = link[i].end - before.end};
 }
 
-/* Makes a segment without rows yet, or NULL. */
-static fv_prefix_segment *make_segment(fv_prefix_cache *c, const fv_chain_link *link, int32_t i) {
+/* Makes a tenant's segment without rows yet, or NULL. */
+static fv_prefix_segment *make_segment(fv_prefix_cache *c, const char *tenant,
+                                       const fv_chain_link *link, int32_t i) {
     place p = place_of(link, i);
     size_t bytes = (size_t)c->n_layer * (size_t)c->n_kv * 2 * (size_t)p.n * c->row_bytes;
     size_t all = bytes + sizeof(fv_prefix_segment) + 2 * sizeof(void *);
-    if (!make_room(c, all)) return NULL;
+    if (!make_room(c, tenant, all)) return NULL;
     fv_prefix_segment *x = calloc(1, sizeof *x);
     if (!x) return NULL;
-    if (fv_buf_alloc(c->device, bytes, FV_BUF_DEVICE, &x->rows) != FV_OK) {
-        free(x);
-        return NULL;
-    }
     x->key = link[i].key;
     x->n = p.n;
     x->visual = p.seg == FV_SEG_VISUAL;
     x->bytes = all;
-    c->drafted += all;
-    return x;
+    fv_status st = fv_buf_alloc(c->device, bytes, FV_BUF_DEVICE, &x->rows);
+    if (st == FV_OK) st = fv_segments_draft(&c->segments, tenant, x);
+    if (st == FV_OK) return x;
+    fv_buf_free(&x->rows);
+    free(x);
+    return NULL;
 }
 
 static void free_segment(fv_prefix_cache *c, fv_prefix_segment *x) {
-    c->drafted -= x->bytes;
+    fv_segments_undraft(&c->segments, x);
     fv_buf_free(&x->rows);
     free(x);
 }
 
-void fv_prefix_draft_open(fv_prefix_cache *c, const fv_chain_link *link, int32_t n_link,
-                          fv_prefix_draft *out) {
+void fv_prefix_draft_open(fv_prefix_cache *c, const char *tenant, const fv_chain_link *link,
+                          int32_t n_link, fv_prefix_draft *out) {
     fv_prefix_segment *x, **segment = calloc((size_t)n_link + 1, sizeof(fv_prefix_segment *));
     int32_t n = 0;
     *out = (fv_prefix_draft){0};
@@ -196,7 +196,7 @@ void fv_prefix_draft_open(fv_prefix_cache *c, const fv_chain_link *link, int32_t
         segment[n] = x;
     }
     *out = (fv_prefix_draft){.n_old = n, .link = link, .segment = segment};
-    while (n < n_link && (x = make_segment(c, link, n))) segment[n++] = x;
+    while (n < n_link && (x = make_segment(c, tenant, link, n))) segment[n++] = x;
     out->n_link = n;
 }
 
@@ -221,12 +221,11 @@ void fv_prefix_draft_drop(fv_prefix_cache *c, fv_prefix_draft *d) {
 }
 
 /* Adds a segment, unless another draft has meanwhile; returns the one that is kept, or NULL. */
-static fv_prefix_segment *add_segment(fv_prefix_cache *c, const char *tenant, fv_prefix_segment *x,
+static fv_prefix_segment *add_segment(fv_prefix_cache *c, fv_prefix_segment *x,
                                       const fv_prefix_cost *cost) {
     fv_prefix_segment *there = fv_segments_find(&c->segments, &x->key);
     x->seconds = x->n * (x->visual ? cost->visual : cost->text);
-    if (!there && fv_segments_add(&c->segments, tenant, x) == FV_OK) {
-        c->drafted -= x->bytes;
+    if (!there && fv_segments_add(&c->segments, x) == FV_OK) {
         c->kept++;
         return x;
     }
@@ -234,10 +233,9 @@ static fv_prefix_segment *add_segment(fv_prefix_cache *c, const char *tenant, fv
     return there;
 }
 
-void fv_prefix_draft_keep(fv_prefix_cache *c, fv_prefix_draft *d, const char *tenant,
-                          const fv_prefix_cost *cost) {
+void fv_prefix_draft_keep(fv_prefix_cache *c, fv_prefix_draft *d, const fv_prefix_cost *cost) {
     int32_t n = d->n_old;
-    while (n < d->n_link && (d->segment[n] = add_segment(c, tenant, d->segment[n], cost))) n++;
+    while (n < d->n_link && (d->segment[n] = add_segment(c, d->segment[n], cost))) n++;
     for (int32_t i = n + 1; i < d->n_link; i++) free_segment(c, d->segment[i]);
     while (n > 0) fv_segments_renew(d->segment[--n]);
     close_draft(d);
@@ -246,15 +244,15 @@ void fv_prefix_draft_keep(fv_prefix_cache *c, fv_prefix_draft *d, const char *te
 void fv_prefix_keep(fv_prefix_cache *c, const char *tenant, const fv_chain_link *link,
                     int32_t n_link, const fv_prefix_cost *cost, const fv_kv *kv) {
     fv_prefix_draft d;
-    fv_prefix_draft_open(c, link, n_link, &d);
+    fv_prefix_draft_open(c, tenant, link, n_link, &d);
     fv_prefix_draft_copy(c, &d, kv, 0, c->n_layer);
-    fv_prefix_draft_keep(c, &d, tenant, cost);
+    fv_prefix_draft_keep(c, &d, cost);
 }
 
 /* ---- counters ----------------------------------------------------------------------------- */
 
 fv_prefix_counters fv_prefix_cache_count(const fv_prefix_cache *c) {
-    return (fv_prefix_counters){.bytes = c->segments.bytes + c->drafted,
+    return (fv_prefix_counters){.bytes = c->segments.bytes + c->segments.drafted,
                                 .n_segment = c->segments.n,
                                 .n_tenant = c->segments.n_tenant,
                                 .kept = c->kept,

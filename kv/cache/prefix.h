@@ -14,8 +14,8 @@
  * one before it.
  *
  * MEMORY is on the store's device, apart from the pool, and never exceeds bytes_max, bookkeeping included. When it is
- * full, the tenant that holds most gives up segments (segments.h says which), so each of T tenants keeps up to a T-th
- * whatever the others send. Segments that a request has taken stay. For the thread that computes. */
+ * full, the tenant that holds most, with what is being copied for it, gives up segments (segments.h says which), so each
+ * of T tenants keeps up to a T-th whatever the others send. Segments that a request has taken stay. For the thread that computes. */
 #include "kv/cache/chain.h"
 #include "kv/kv.h"
 
@@ -66,14 +66,13 @@ typedef struct fv_prefix_draft {
     struct fv_prefix_segment **segment; /* [n_link] private */
 } fv_prefix_draft;                      /* {0} has none */
 
-/* Opens a draft of the segments of a chain, as many as there is memory for; copies layers [l0, l1) of them, which the
+/* Opens a draft of the segments of a tenant's chain, as many as there is memory for; copies layers [l0, l1) of them, which the
  * store holds raw; and keeps them, once all layers were copied, or drops them. Both empty the draft. */
-void fv_prefix_draft_open(fv_prefix_cache *c, const fv_chain_link *link, int32_t n_link,
-                          fv_prefix_draft *out);
+void fv_prefix_draft_open(fv_prefix_cache *c, const char *tenant, const fv_chain_link *link,
+                          int32_t n_link, fv_prefix_draft *out);
 void fv_prefix_draft_copy(fv_prefix_cache *c, fv_prefix_draft *d, const fv_kv *kv, int32_t l0,
                           int32_t l1);
-void fv_prefix_draft_keep(fv_prefix_cache *c, fv_prefix_draft *d, const char *tenant,
-                          const fv_prefix_cost *cost);
+void fv_prefix_draft_keep(fv_prefix_cache *c, fv_prefix_draft *d, const fv_prefix_cost *cost);
 void fv_prefix_draft_drop(fv_prefix_cache *c, fv_prefix_draft *d);
 
 typedef struct fv_prefix_counters {

@@ -110,14 +110,33 @@ void fv_segments_use(fv_prefix_segment *x) { move(x, true); }
 
 /* ---- both ------------------------------------------------------------------------------- */
 
-fv_status fv_segments_add(fv_segments *s, const char *tenant, fv_prefix_segment *x) {
-    fv_prefix_tenant *t;
+static void leave_tenant(fv_segments *s, fv_prefix_tenant *t) {
+    if (t->bytes == 0 && t->drafted == 0) free_tenant(s, t);
+}
+
+static void count_draft(fv_segments *s, fv_prefix_segment *x, bool more) {
+    size_t by = more ? x->bytes : 0 - x->bytes;
+    x->tenant->drafted += by;
+    s->drafted += by;
+}
+
+fv_status fv_segments_draft(fv_segments *s, const char *tenant, fv_prefix_segment *x) {
+    FV_TRY(take_tenant(s, tenant, &x->tenant));
+    count_draft(s, x, true);
+    return FV_OK;
+}
+
+void fv_segments_undraft(fv_segments *s, fv_prefix_segment *x) {
+    count_draft(s, x, false);
+    leave_tenant(s, x->tenant);
+}
+
+fv_status fv_segments_add(fv_segments *s, fv_prefix_segment *x) {
     FV_TRY(grow(s));
-    FV_TRY(take_tenant(s, tenant, &t));
-    x->tenant = t;
+    count_draft(s, x, false);
     put(s, x);
     link_newest(x);
-    t->bytes += x->bytes;
+    x->tenant->bytes += x->bytes;
     s->bytes += x->bytes;
     s->n++;
     return FV_OK;
@@ -132,7 +151,7 @@ void fv_segments_drop(fv_segments *s, fv_prefix_segment *x) {
     t->bytes -= x->bytes;
     s->bytes -= x->bytes;
     s->n--;
-    if (!t->once.newest && !t->again.newest) free_tenant(s, t);
+    leave_tenant(s, t);
     fv_buf_free(&x->rows);
     free(x);
 }
@@ -150,12 +169,17 @@ static fv_prefix_segment *next_of(fv_prefix_tenant *t) {
     return x ? x : unused_of(&t->again);
 }
 
-fv_prefix_segment *fv_segments_victim(fv_segments *s) {
-    fv_prefix_tenant *most = NULL;
+fv_prefix_segment *fv_segments_victim(fv_segments *s, const char *tenant, size_t bytes) {
+    fv_prefix_tenant *own = fv_segments_tenant(s, tenant), *most = own;
+    size_t mine = bytes + (own ? own->bytes + own->drafted : 0), largest = mine;
     for (fv_prefix_tenant *t = s->tenants; t; t = t->next)
-        if (!most || t->bytes > most->bytes) most = t;
+        if (t != own && t->bytes + t->drafted > largest) {
+            most = t;
+            largest = t->bytes + t->drafted;
+        }
     fv_prefix_segment *x = most ? next_of(most) : NULL;
-    for (fv_prefix_tenant *t = s->tenants; t && !x; t = t->next) x = next_of(t);
+    for (fv_prefix_tenant *t = s->tenants; t && !x; t = t->next)
+        if (t == own || t->bytes + t->drafted > mine) x = next_of(t);
     return x;
 }
 

@@ -38,7 +38,8 @@ typedef struct fv_prefix_list {
 struct fv_prefix_tenant {
     fv_prefix_tenant *next;
     char *name;
-    size_t bytes;
+    size_t bytes;   /* of its segments */
+    size_t drafted; /* of those that are being filled for it, and cannot be found yet */
     fv_prefix_list once, again;
 };
 
@@ -46,24 +47,30 @@ typedef struct fv_segments {
     fv_prefix_segment **bucket; /* [n_bucket] a power of two, or 0 */
     size_t n_bucket;
     int64_t n;
-    size_t bytes; /* of all segments */
+    size_t bytes, drafted; /* of all tenants */
     int32_t n_tenant;
-    fv_prefix_tenant *tenants; /* those that have segments */
+    fv_prefix_tenant *tenants; /* those that have segments or drafts */
 } fv_segments;                 /* {0} is empty */
 
 void fv_segments_fini(fv_segments *s); /* frees all */
 
 fv_prefix_segment *fv_segments_find(const fv_segments *s, const fv_chain_key *key); /* or NULL */
 
-/* Adds a segment of a tenant as the newest one, and owns it from then on; on failure the caller keeps it. */
-fv_status fv_segments_add(fv_segments *s, const char *tenant, fv_prefix_segment *segment);
+/* Counts the bytes of a segment for a tenant while it is being filled; ends that without adding it. The caller owns
+ * the segment. */
+fv_status fv_segments_draft(fv_segments *s, const char *tenant, fv_prefix_segment *segment);
+void fv_segments_undraft(fv_segments *s, fv_prefix_segment *segment);
+
+/* Adds a drafted segment as its tenant's newest one, and owns it from then on; on failure it stays a draft. */
+fv_status fv_segments_add(fv_segments *s, fv_prefix_segment *segment);
 void fv_segments_use(fv_prefix_segment *segment);   /* it is used again */
 void fv_segments_renew(fv_prefix_segment *segment); /* it is as new as one that is added now */
 void fv_segments_drop(fv_segments *s, fv_prefix_segment *segment);
 
-/* Returns the segment to give up next: of the tenant that holds most, the last one without a user; of another tenant, if
- * that one has none. NULL: all have users. */
-fv_prefix_segment *fv_segments_victim(fv_segments *s);
+/* Returns the segment to give up so that a tenant may draft `bytes` more: of the tenant that would hold most then,
+ * drafts included, the last one without a user; if that tenant has none, of another one. Never of a tenant that
+ * holds no more than the one that drafts would. NULL: there is none. */
+fv_prefix_segment *fv_segments_victim(fv_segments *s, const char *tenant, size_t bytes);
 
 fv_prefix_tenant *fv_segments_tenant(const fv_segments *s, const char *name); /* or NULL */
 

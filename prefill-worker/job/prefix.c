@@ -215,8 +215,8 @@ static int32_t common_rows(const fv_prefill_job *j, const fv_prefill_job *other)
     return n ? j->link[n - 1].end : 0;
 }
 
-bool fv_prefill_job_gains(const fv_prefill_job *j, const fv_prefill_job *other) {
-    int32_t have = fv_prefill_job_prefix_rows(j), then = common_rows(j, other);
+bool fv_prefill_job_gains(const fv_prefill_job *j, int32_t have, const fv_prefill_job *other) {
+    int32_t then = common_rows(j, other);
     bool image = items_within(j, then) > items_within(j, have);
     return then > have && (image || then - have >= (j->prompt.n - have) / 2);
 }
@@ -244,7 +244,8 @@ fv_status fv_prefill_job_fill(void *user, fv_kv *kv, int32_t l0, int32_t l1) {
 
 void fv_prefill_job_draft(void *user, const fv_kv *kv, int32_t l0, int32_t l1) {
     fv_prefill_job *j = user;
-    if (l0 == 0) fv_prefix_draft_open(j->prefixes, j->link, j->n_link, &j->draft);
+    if (l0 == 0)
+        fv_prefix_draft_open(j->prefixes, j->owner ? j->owner : "", j->link, j->n_link, &j->draft);
     fv_prefix_draft_copy(j->prefixes, &j->draft, kv, l0, l1);
 }
 
@@ -254,5 +255,5 @@ void fv_prefill_job_keep_prefix(fv_prefill_job *j, double seconds_row) {
     if (j->encoded.n_row) cost.visual += (j->s_preprocess + j->s_vision) / j->encoded.n_row;
     if (fv_prefill_job_shares(j))
         fv_prefill_job_draft(j, j->kv, 0, fv_kv_get_shape(j->kv)->n_layer);
-    fv_prefix_draft_keep(j->prefixes, &j->draft, j->owner ? j->owner : "", &cost);
+    fv_prefix_draft_keep(j->prefixes, &j->draft, &cost);
 }

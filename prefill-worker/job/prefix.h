@@ -38,9 +38,10 @@ fv_status fv_prefill_job_chain(fv_prefill_job *j);
 /* Rows of the prompt that the cache has now. */
 int32_t fv_prefill_job_prefix_rows(const fv_prefill_job *j);
 
-/* Whether `j` would lack much less if what `other` computes were kept: an image less, or half of its rows. For less a
- * common batch is faster than one after the other. Both have chains. */
-bool fv_prefill_job_gains(const fv_prefill_job *j, const fv_prefill_job *other);
+/* Whether `j`, of which the cache has `have` rows (fv_prefill_job_prefix_rows), would lack much less if what `other`
+ * computes were kept: an image less, or half of its rows. For less a common batch is faster than one after the
+ * other. Both have chains. */
+bool fv_prefill_job_gains(const fv_prefill_job *j, int32_t have, const fv_prefill_job *other);
 
 /* Takes the longest prefix that is kept, possibly none. */
 fv_status fv_prefill_job_take_prefix(fv_prefill_job *j);

@@ -67,6 +67,7 @@ typedef struct fv_task_prefix {
     bool taken;         /* what it computes is decided; others may wait for it */
     bool waited;        /* another task has computed for it, */
     int32_t rows;       /* and the cache had so many of its rows before */
+    bool in_vain;       /* the cache had no room for what another task has computed */
     double seconds_row; /* that a row took in its batch */
 } fv_task_prefix;
 

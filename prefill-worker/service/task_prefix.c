@@ -7,8 +7,9 @@
  *       no:  the prefix is taken; other tasks may wait for this one from now on
  *
  * So of many requests with one image that arrive together, one computes it. A task waits only for one whose memory is
- * granted, so no wait depends on a peer's answer; and it waits again only if the last wait has helped, so prompts that
- * are too long to be kept run together as they would without a cache. On the computing thread. */
+ * granted, so no wait depends on a peer's answer. It waits again only if the last wait has helped, and no longer when
+ * another task has ended its run and what it computed could not be kept, so prompts that are too long to be kept run
+ * together as they would without a cache. On the computing thread. */
 #include "prefill-worker/service/internal.h"
 
 /* Whether others may wait for what the task computes. */
@@ -21,9 +22,11 @@ static bool leads(const fv_task *t) {
 bool fv_task_awaits(const fv_task *t) {
     const fv_prefill_job *j = &t->prefill;
     bool again = t->prefix.waited && t->state != FV_TASK_WAITING;
-    if (again && fv_prefill_job_prefix_rows(j) <= t->prefix.rows) return false;
+    if (t->prefix.in_vain) return false;
+    int32_t have = fv_prefill_job_prefix_rows(j);
+    if (again && have <= t->prefix.rows) return false;
     for (const fv_task *o = t->worker->line.first; o; o = o->next)
-        if (o != t && leads(o) && fv_prefill_job_gains(j, &o->prefill)) return true;
+        if (o != t && leads(o) && fv_prefill_job_gains(j, have, &o->prefill)) return true;
     return false;
 }
 
@@ -55,6 +58,18 @@ fv_status fv_task_take_prefix(fv_task *t) {
     return fv_prefill_job_take_prefix(j);
 }
 
+/* Ends the waits for what a task has computed if it is still lacking: the cache has no room for it. */
+static void end_vain_waits(const fv_task *t) {
+    for (fv_task *o = t->worker->line.first; o; o = o->next) {
+        const fv_prefill_job *j = &o->prefill;
+        if (o->state == FV_TASK_WAITING &&
+            fv_prefill_job_gains(j, fv_prefill_job_prefix_rows(j), &t->prefill))
+            o->prefix.in_vain = true;
+    }
+}
+
 void fv_task_keep_prefix(fv_task *t) {
-    if (t->prefix.taken) fv_prefill_job_keep_prefix(&t->prefill, t->prefix.seconds_row);
+    if (!t->prefix.taken || !t->prefill.link) return;
+    fv_prefill_job_keep_prefix(&t->prefill, t->prefix.seconds_row);
+    end_vain_waits(t);
 }

@@ -107,11 +107,13 @@ Test(prefill_prefixes, requests_that_come_together_compute_the_image_once) {
     close_workers();
 }
 
-Test(prefill_prefixes, prompts_too_long_to_be_kept_are_all_answered) {
+/* Asks the same of the worker MANY times at once; returns the number of runs that this took. */
+static uint64_t run_at_once(void) {
     static heard many[MANY];
     static asking asks[MANY];
-    open_keeping(1000);
+    uint64_t before = fv_engine_layers_run(&workers.engine);
     for (int i = 0; i < MANY; i++) {
+        forget(&many[i]);
         ask_about_image(&asks[i], workers.target);
         begin(&many[i], &asks[i]);
     }
@@ -121,6 +123,17 @@ Test(prefill_prefixes, prompts_too_long_to_be_kept_are_all_answered) {
         cr_assert_eq(many[i].report->n_prompt_cached, 0);
         cr_assert_eq(first_digest(&many[i]), first_digest(&many[0]));
     }
+    return (fv_engine_layers_run(&workers.engine) - before) /
+           (uint64_t)fv_checkpoint_config(workers.engine.ck)->text.n_layer;
+}
+
+/* The first one is waited for; when it cannot be kept, the others do not wait for each other. On a slow machine they
+ * may arrive one after the other, so some tries are allowed. */
+Test(prefill_prefixes, prompts_too_long_to_be_kept_are_answered_together) {
+    uint64_t runs = MANY;
+    open_keeping(1000);
+    for (int i = 0; i < 20 && runs == MANY; i++) runs = run_at_once();
+    cr_assert_lt(runs, MANY);
     close_workers();
 }
 

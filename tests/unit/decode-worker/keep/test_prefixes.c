@@ -196,6 +196,91 @@ Test(prefixes, what_a_grant_names_stays_until_it_ends) {
     close_rig(&rig);
 }
 
+/* ---- senders that err ------------------------------------------------------------------------ */
+
+static fv_wire_link make_link(uint8_t key, uint32_t n_text, uint32_t n_visual) {
+    return (fv_wire_link){.key = {key}, .n_text = n_text, .n_visual = n_visual};
+}
+
+/* A store of 80 text rows, the first 64 of them those of a share if there is one. */
+static fv_kv *open_text(fv_kv_pool *pool, fv_kv_share *share) {
+    const fv_kv_prefix p = {.n_text = 64};
+    fv_kv *kv;
+    cr_assert_eq(fv_kv_open(pool, &kv), FV_OK);
+    if (share) cr_assert_eq(fv_kv_adopt(kv, share, &p), FV_OK);
+    for (int32_t l = 0; l < fv_kv_pool_shape(pool)->n_layer; l++) {
+        cr_assert_eq(fv_kv_reserve(kv, l, 80), FV_OK);
+        for (int32_t i = share ? 64 : 0; i < 80; i++)
+            cr_assert_eq(fv_kv_append(kv, l, FV_SEG_TEXT, &i, 1), FV_OK);
+    }
+    return kv;
+}
+
+/* Keys come from other machines: two prompts that are not alike may come with one key. */
+Test(prefixes, a_prefix_extends_only_the_one_whose_rows_its_store_uses) {
+    fv_wire_link a = make_link(1, 64, 0), shadow = make_link(1, 5, 0),
+                 both[] = {make_link(1, 64, 0), make_link(2, 70, 0)};
+    handoff_rig rig;
+    fv_kv_share *share, *found;
+    fv_kv *kv[4];
+    open_rig(&rig, 0, false);
+    fv_prefixes *p = rig.prefixes;
+    kv[0] = open_text(rig.pool, NULL);
+    fv_prefixes_keep(p, "", &a, 1, 0, 80, kv[0]);
+    cr_assert_eq(fv_prefixes_find(p, "", both, 2, 80, &share), 1);
+    fv_kv_share_use(share);
+    kv[1] = open_text(rig.pool, NULL);
+    fv_prefixes_keep(p, "", &shadow, 1, 0, 80, kv[1]);
+    kv[2] = open_text(rig.pool, NULL);
+    fv_prefixes_keep(p, "", &a, 1, 0, 80, kv[2]);
+    cr_assert_eq(fv_prefixes_count(p).n_now, 3);
+    kv[3] = open_text(rig.pool, share);
+    fv_kv_share_unuse(share);
+    fv_prefixes_keep(p, "", both, 2, 1, 80, kv[3]);
+    fv_kv_close(kv[2]);
+    fv_prefixes_drop(p, false);
+    if (fv_prefixes_find(p, "", both, 2, 80, &found)) fv_prefixes_drop(p, false);
+    cr_assert_eq(fv_prefixes_count(p).n_now, 2, "of the stores that are open");
+    fv_kv_close(kv[0]);
+    fv_kv_close(kv[1]);
+    fv_kv_close(kv[3]);
+    close_rig(&rig);
+}
+
+/* ---- owners ---------------------------------------------------------------------------------- */
+
+Test(prefixes, what_one_gives_up_for_another_is_what_was_used_longest_ago) {
+    handoff_rig rig;
+    fv_kv_share *share;
+    fv_prefixes *p;
+    open_rig(&rig, 0, false);
+    fv_kv *kv = open_text(rig.pool, NULL);
+    size_t cost = fv_kv_share_cost(kv, 64);
+    fv_kv_close(kv);
+    fv_prefixes_options opt = {
+        .pool = rig.pool, .bytes_max = 4 * cost + cost / 2, .owner_max = 3 * cost};
+    cr_assert_eq(fv_prefixes_open(&opt, &p), FV_OK);
+    for (uint8_t i = 0; i < 12; i++) {
+        const char *owner = i % 3 == 2 ? "b" : "a";
+        fv_wire_link link = make_link(i, 64, 0);
+        kv = open_text(rig.pool, NULL);
+        fv_prefixes_keep(p, owner, &link, 1, 0, 80, kv);
+        cr_assert_eq(fv_prefixes_find(p, owner, &link, 1, 80, &share), 1);
+        cr_assert_eq(fv_prefixes_find(p, *owner == 'a' ? "b" : "a", &link, 1, 80, &share), 0);
+        fv_kv_close(kv);
+        cr_assert_leq(fv_prefixes_count(p).n_now, 4);
+        cr_assert_eq(fv_prefixes_count(p).bytes_now, fv_kv_pool_idle(rig.pool));
+    }
+    for (uint8_t i = 0; i < 12; i++) {
+        fv_wire_link link = make_link(i, 64, 0);
+        uint32_t n = fv_prefixes_find(p, i % 3 == 2 ? "b" : "a", &link, 1, 80, &share);
+        cr_assert_eq(n, i >= 12 - fv_prefixes_count(p).n_now, "prefix %d", i);
+    }
+    fv_prefixes_close(p);
+    cr_assert_eq(fv_kv_pool_used(rig.pool), 0);
+    rig_close(&rig);
+}
+
 /* ---- random histories ---------------------------------------------------------------------- */
 
 enum { LIVE = 5, EVENTS = 60 };

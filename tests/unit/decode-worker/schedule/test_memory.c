@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/clock.h"
+#include "kv/share.h"
 #include "tests/support/scheduler_rig.h"
 #include "tests/support/thorough.h"
 
@@ -238,6 +239,32 @@ Test(memory, an_answer_that_needs_more_than_the_pool_ends_and_says_so) {
     scheduler_rig_close(&rig);
 }
 
+/* The tables of a share are in the pool beside what the answer was sized for. */
+Test(memory, an_answer_that_only_its_share_leaves_too_little_is_replayed) {
+    clients_init(1);
+    clients[0].prompt.reserve = 8;
+    clients[0].max_tokens = 150;
+    open_after_reference(1, 1);
+    client *c = &clients[0];
+    cr_assert(begin(c));
+    fv_kv *kv = c->a.answer.session->kv;
+    fv_kv_share *share;
+    cr_assert_eq(fv_kv_share_make(kv, fv_kv_len(kv, 0, 0, FV_SEG_TEXT),
+                                  fv_kv_len(kv, 0, 0, FV_SEG_VISUAL), &share),
+                 FV_OK);
+    for (int i = 0; i < 1000 && c->live; i++) {
+        fv_scheduler_step(rig.answers);
+        take(c);
+    }
+    cr_assert_eq(preempted(), 1);
+    cr_assert(c->waits, "it is not too large");
+    fv_kv_share_unref(share);
+    run_all();
+    assert_right(c);
+    cr_assert_eq(fv_kv_pool_used(rig.pool), 0);
+    scheduler_rig_close(&rig);
+}
+
 /* Two answers under each policy, of which one is preempted and replayed. */
 Test(memory, a_preemption_changes_nothing_under_any_kind_of_policy) {
     static const char *const policies[] = {"prune=fastv,layer=1,keep=0.5",
@@ -292,6 +319,37 @@ Test(memory, the_tenant_that_holds_most_gives_way_before_one_with_a_younger_answ
     cr_assert(clients[3].live);
     run_all();
     for (int i = 0; i < 4; i++) assert_right(&clients[i]);
+    scheduler_rig_close(&rig);
+}
+
+/* "large" has the longer prompts, but they are in shares, as those of all answers whose prompts are kept. */
+Test(memory, prompts_that_are_shared_count_for_the_tenants_that_use_them) {
+    fv_kv_share *share[4];
+    clients_init(4);
+    for (int i = 0; i < 4; i++) {
+        clients[i].prompt.policy = "";
+        clients[i].prompt.image = i < 2;
+        clients[i].prompt.reserve = i < 2 ? 8 : 40;
+        clients[i].max_tokens = 150;
+        clients[i].tenant = i < 2 ? "large" : "small";
+    }
+    open_after_reference(4, 0.75);
+    for (int i = 0; i < 4; i++) {
+        cr_assert(begin(&clients[i]), "%s", fv_last_error());
+        fv_kv *kv = clients[i].a.answer.session->kv;
+        size_t before = fv_kv_bytes_with_part(kv);
+        cr_assert_eq(fv_kv_share_make(kv, fv_kv_len(kv, 0, 0, FV_SEG_TEXT),
+                                      fv_kv_len(kv, 0, 0, FV_SEG_VISUAL), &share[i]),
+                     FV_OK);
+        cr_assert_geq(fv_kv_bytes_with_part(kv), before);
+        cr_assert_lt(fv_kv_bytes_held(kv), before);
+    }
+    for (int i = 0; i < 1000 && preempted() == 0; i++) step();
+    cr_assert(clients[1].waits, "the youngest of the tenant that holds most");
+    for (int i = 0; i < 4; i++) fv_kv_share_unref(share[i]);
+    run_all();
+    for (int i = 0; i < 4; i++) assert_right(&clients[i]);
+    cr_assert_eq(fv_kv_pool_used(rig.pool), 0);
     scheduler_rig_close(&rig);
 }
 

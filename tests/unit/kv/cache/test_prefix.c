@@ -226,6 +226,37 @@ Test(prefix, a_tenant_that_sends_much_takes_nothing_from_one_that_sends_little) 
     fv_kv_pool_close(pool);
 }
 
+Test(prefix, one_long_prompt_takes_no_more_than_its_tenants_part) {
+    fv_prefix_cache *c = open_cache(600 * per_row);
+    fv_kv_pool *pool = open_pool();
+    sample quiet = make("quiet", 230, 1, -1),
+           large[2] = {make("loud", 300, 2, 0), make("loud", 300, 3, 1)};
+    fv_prefix_draft d[2];
+    (void)answer(c, pool, &quiet);
+    for (int i = 0; i < 2; i++)
+        fv_prefix_draft_open(c, "loud", large[i].link, large[i].n_link, &d[i]);
+    cr_assert_eq(d[0].n_link, large[0].n_link);
+    cr_assert_lt(d[1].n_link, large[1].n_link, "it could only be had from the other tenant");
+    cr_assert_eq(fv_prefix_rows(c, quiet.link, quiet.n_link, 230), 230);
+    for (int i = 0; i < 2; i++) fv_prefix_draft_drop(c, &d[i]);
+    cr_assert_eq(fv_prefix_cache_count(c).n_tenant, 1);
+    fv_prefix_cache_close(c);
+    fv_kv_pool_close(pool);
+}
+
+Test(prefix, a_tenant_that_holds_all_makes_room_for_another) {
+    fv_prefix_cache *c = open_cache(600 * per_row);
+    fv_kv_pool *pool = open_pool();
+    sample loud[2] = {make("loud", 290, 1, 0), make("loud", 290, 2, 1)},
+           quiet = make("quiet", 290, 3, -1);
+    for (int i = 0; i < 2; i++) (void)answer(c, pool, &loud[i]);
+    (void)answer(c, pool, &quiet);
+    cr_assert_geq(fv_prefix_rows(c, quiet.link, quiet.n_link, 290), 198);
+    cr_assert_gt(fv_prefix_cache_owned(c, "loud"), 198 * per_row);
+    fv_prefix_cache_close(c);
+    fv_kv_pool_close(pool);
+}
+
 Test(prefix, rows_are_right_after_any_history_and_memory_stays_within_its_limit) {
     static const char *const tenants[] = {"", "a", "b"};
     fv_kv_pool *pool = open_pool();
@@ -288,12 +319,12 @@ Test(prefix, a_draft_is_found_when_it_is_kept_and_not_when_it_is_dropped) {
     compute(kv, &a, 0);
     for (int keeps = 0; keeps < 2; keeps++) {
         fv_prefix_draft d;
-        fv_prefix_draft_open(c, a.link, a.n_link, &d);
+        fv_prefix_draft_open(c, "", a.link, a.n_link, &d);
         cr_assert_gt(fv_prefix_cache_count(c).bytes, 250 * per_row, "a draft counts");
         for (int32_t l = 0; l < N; l++) fv_prefix_draft_copy(c, &d, kv, l, l + 1);
         cr_assert_eq(fv_prefix_rows(c, a.link, a.n_link, a.n), 0, "not yet");
         if (keeps)
-            fv_prefix_draft_keep(c, &d, "", &cost);
+            fv_prefix_draft_keep(c, &d, &cost);
         else
             fv_prefix_draft_drop(c, &d);
         cr_assert_eq(fv_prefix_rows(c, a.link, a.n_link, a.n), keeps ? 250 : 0);
@@ -315,11 +346,11 @@ Test(prefix, of_two_drafts_with_segments_in_common_each_is_kept_once) {
     for (int i = 0; i < 2; i++) {
         fv_kv *kv = open_store(pool, &s[i]);
         compute(kv, &s[i], 0);
-        fv_prefix_draft_open(c, s[i].link, s[i].n_link, &d[i]);
+        fv_prefix_draft_open(c, "", s[i].link, s[i].n_link, &d[i]);
         fv_prefix_draft_copy(c, &d[i], kv, 0, N);
         fv_kv_close(kv);
     }
-    for (int i = 0; i < 2; i++) fv_prefix_draft_keep(c, &d[i], "", &cost);
+    for (int i = 0; i < 2; i++) fv_prefix_draft_keep(c, &d[i], &cost);
     cr_assert_eq(fv_chain_common(s[0].link, s[0].n_link, s[1].link, s[1].n_link), 4);
     cr_assert_eq(fv_prefix_cache_count(c).n_segment, s[0].n_link + s[1].n_link - 4);
     for (int i = 0; i < 2; i++) cr_assert_gt(answer(c, pool, &s[i]), 190);
@@ -334,7 +365,7 @@ Test(prefix, drafts_stay_within_the_limit_together) {
     fv_prefix_draft d[3];
     (void)answer(c, pool, &s[0]);
     for (int i = 0; i < 3; i++) {
-        fv_prefix_draft_open(c, s[i].link, s[i].n_link, &d[i]);
+        fv_prefix_draft_open(c, "", s[i].link, s[i].n_link, &d[i]);
         cr_assert_leq(fv_prefix_cache_count(c).bytes, 400 * per_row);
     }
     cr_assert_eq(d[0].n_old, s[0].n_link, "what a draft begins with stays");
