@@ -1,6 +1,7 @@
 /* Both workers under ThreadSanitizer: loop and computing threads, hand-offs between them over
  * loopback, generation, conversations that continue (some with text keys that are compressed again
- * at the end of each turn), and images through the reading thread. Requests of these kinds run
+ * at the end of each turn), images through the reading thread, answers that are held to a form, whose
+ * grammars another thread compiles, and prompts that both workers keep and reuse. Requests of these kinds run
  * concurrently; some are cancelled at once, some later, some finish first. Hand-offs that were
  * never attached and conversations that were never continued are dropped when the decode worker
  * closes. */
@@ -45,6 +46,7 @@ typedef struct asked {
     pair *p;
     fv_rpc_call *call;
     bool hand_off, breaks_off; /* in the middle of its conversation */
+    int form;                  /* the number of its form; 0: none */
     fv_ticket ticket;
     uint8_t name[16]; /* of what was kept after the last answer */
     bool kept;
@@ -73,6 +75,7 @@ static void open_pair(pair *p) {
                                          .name = "p",
                                          .kv_dtype = FV_F32,
                                          .cache_bytes = 1 << 14, /* for one or two images */
+                                         .prefix_bytes = 1 << 18,
                                          .queue = CALLS,
                                          .batch = 4};
     NET_CHECK(fv_prefill_worker_open(&prefill, &p->prefill) == FV_OK);
@@ -81,6 +84,7 @@ static void open_pair(pair *p) {
     decode.name = "d";
     decode.callers = p->decode_callers;
     decode.kv_dtype = FV_F32;
+    decode.prefix_bytes = 1 << 18;
     NET_CHECK(fv_decode_worker_open(p->net.bridge, &decode, &p->decode) == FV_OK);
     p->services[0] = fv_prefill_worker_service(p->prefill);
     fv_decode_worker_services(p->decode, p->services + 1);
@@ -170,6 +174,25 @@ static void begin(asked *a, const char *path, const fv_rpc_events *events,
     NET_CHECK(fv_rpc_call_open(a->p->channel, &opt, &a->call) == FV_OK);
 }
 
+/* The rules of a request, and what they point to. */
+typedef struct rules {
+    Fovea__Inference__V1__TokenRules message;
+    Fovea__Inference__V1__Constraint constraint;
+    char text[64];
+} rules;
+
+/* Returns the message of a form, which each number has of its own; NULL for 0. */
+static Fovea__Inference__V1__TokenRules *fill_rules(int form, rules *r) {
+    if (form == 0) return NULL;
+    fovea__inference__v1__token_rules__init(&r->message);
+    fovea__inference__v1__constraint__init(&r->constraint);
+    snprintf(r->text, sizeof r->text, "[a-z ]{3,%d}", 16 + form);
+    r->constraint.kind_case = FOVEA__INFERENCE__V1__CONSTRAINT__KIND_REGEX;
+    r->constraint.regex = r->text;
+    r->message.constraint = &r->constraint;
+    return &r->message;
+}
+
 /* Asks for the hand-off's answer, or for another turn of the kept conversation. */
 static void decode(asked *a) {
     static const fv_rpc_events events = {.on_message = on_decoded, .on_end = on_end};
@@ -188,6 +211,8 @@ static void decode(asked *a) {
         m.conversation = (ProtobufCBinaryData){sizeof a->name, a->name};
         m.prompt = &prompt;
     }
+    rules r;
+    m.rules = fill_rules(a->form, &r);
     m.max_tokens = 8;
     m.ignore_eos = true;
     m.keep_ms = 60000;
@@ -248,6 +273,8 @@ static void ask(pair *p, asked *a, bool hand_off, bool packs, bool looks) {
     g.max_tokens = hand_off ? 8 : 1;
     g.ignore_eos = true;
     g.policy = packs ? p->packs : NULL;
+    rules r;
+    g.rules = fill_rules(a->form, &r);
     m.request = &g;
     if (hand_off) m.decode_address = p->target;
     a->p = p;
@@ -259,10 +286,11 @@ static void ask(pair *p, asked *a, bool hand_off, bool packs, bool looks) {
           test_metadata(p->prefill_callers, "p", path, "r", m.decode_address));
 }
 
-static void round_of_calls(pair *p) {
+static void round_of_calls(pair *p, int round) {
     asked all[CALLS] = {0};
     for (int i = 0; i < CALLS; i++) {
         all[i].breaks_off = i % 5 == 1;
+        all[i].form = i % 3 == 2 ? 0 : 1 + i / 6 + round; /* several at a time have the same one */
         ask(p, &all[i], i % 4 != 3, i % 2, i % 4 == 2);
     }
     for (int i = 0; i < CALLS; i += 3) {
@@ -288,7 +316,7 @@ int main(void) {
         p = (pair){0};
         open_pair(&p);
         open_images(&p);
-        for (int i = 0; i < ROUNDS; i++) round_of_calls(&p);
+        for (int i = 0; i < ROUNDS; i++) round_of_calls(&p, life * ROUNDS + i);
         NET_CHECK(fv_decode_worker_load(p.decode).tokens_recompressed > 0);
         close_pair(&p);
         for (int i = 0; i < N_IMAGE; i++) free(p.image[i]);
