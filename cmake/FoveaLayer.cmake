@@ -69,6 +69,9 @@ endfunction()
 # AddressSanitizer's preset compiles with -O0, in half the time, but for the layers that compute.
 set(layers_that_compute "^(common|handoff|packed|kernels|kernels/cpu|factor|kv|model/net|prefill-worker/.*|text/?.*)$")
 
+# Loops over arrays of numbers, which are faster when a store to one kind of number leaves the others.
+set(layers_that_keep_strict_aliasing "^(kernels|kernels/cpu|factor|packed)$")
+
 function(fovea_layer)
   cmake_parse_arguments(A "" "" "DEPENDS;FOLDERS;LIBS" ${ARGN})
   file(RELATIVE_PATH folder ${CMAKE_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR})
@@ -94,6 +97,9 @@ function(fovea_layer)
   add_library(fovea_${name} STATIC ${sources})
   target_include_directories(fovea_${name} PRIVATE ${CMAKE_BINARY_DIR}/layers/${name})
   target_link_libraries(fovea_${name} PRIVATE fovea_flags PUBLIC ${A_LIBS})
+  if(folder MATCHES "${layers_that_keep_strict_aliasing}")
+    set_property(TARGET fovea_${name} PROPERTY FOVEA_STRICT_ALIASING ON)
+  endif()
   if(FOVEA_SANITIZE MATCHES address AND folder MATCHES "${layers_that_compute}")
     target_compile_options(fovea_${name} PRIVATE -O1)
   endif()

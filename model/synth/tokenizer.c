@@ -50,7 +50,9 @@ enum { GRID = 6, N_SPECIAL = 3 + GRID * GRID };
 #define IDEFICS                                                                                    \
     .image = {"<image>", "image_token"}, .shown = "<image>", .template = {IDEFICS_TEMPLATE},       \
     .n_ahead = N_SPECIAL,                                                                          \
-    .ahead = {{"<fake_token_around_image>"}, {"<global-img>"}, {"<end_of_utterance>"}}
+    .ahead = {{.token = "<fake_token_around_image>"},                                              \
+              {.token = "<global-img>"},                                                           \
+              {.token = "<end_of_utterance>"}}
 #define LLAVA                                                                                      \
     .image = {"<image>", "image_token"}, .shown = "<image>\\n", .template = {LLAVA_TEMPLATE}
 #define QWEN_VL                                                                                    \
@@ -58,7 +60,7 @@ enum { GRID = 6, N_SPECIAL = 3 + GRID * GRID };
     .shown = "<|vision_start|>' + ('<|video_pad|>' if part['type'] == 'video' else "               \
              "'<|image_pad|>') + '<|vision_end|>",                                                 \
     .template = {LLAVA_TEMPLATE}, .n_ahead = 2,                                                    \
-    .ahead = {{"<|vision_start|>"}, {"<|vision_end|>"}},                                           \
+    .ahead = {{.token = "<|vision_start|>"}, {.token = "<|vision_end|>"}},                         \
     .video = {"<|video_pad|>", "video_token"}, .reads_video = true
 #define VIDEO .video = {"<video>", "video_token"}
 
@@ -90,14 +92,14 @@ static const fv_synth_form families[] = {
      .shown = "[IMG]\\n",
      .template = {LLAVA_TEMPLATE},
      .n_ahead = 2,
-     .ahead = {{"[IMG_BREAK]"}, {"[IMG_END]"}}},
+     .ahead = {{.token = "[IMG_BREAK]"}, {.token = "[IMG_END]"}}},
     {.family = "pixtral",
      .classes = "Pixtral",
      .image = {"[IMG]", "image_token"},
      .shown = "[IMG]\\n",
      .template = {LLAVA_TEMPLATE},
      .n_ahead = 2,
-     .ahead = {{"[IMG_BREAK]"}, {"[IMG_END]"}}},
+     .ahead = {{.token = "[IMG_BREAK]"}, {.token = "[IMG_END]"}}},
     {.family = "qwen2_vl", QWEN_VL, .video_processor = "Qwen2VL"},
     {.family = "qwen2_5_vl", QWEN_VL, .video_processor = "Qwen2VL"},
     {.family = "qwen3_vl", QWEN_VL},
