@@ -380,8 +380,7 @@ Test(job_prefix, policies_that_act_after_layers_share_with_exact_and_all_keep_th
 
 Test(job_prefix, an_answer_that_is_replayed_again_is_computed_from_where_it_has_grown,
      .timeout = 300) {
-    static const char *const policies[] = {"", "quality", "select=snapkv",
-                                           "evict=vta,tau=20"};
+    static const char *const policies[] = {"", "quality", "select=snapkv", "evict=vta,tau=20"};
     open_nano();
     for (size_t i = 0; i < sizeof policies / sizeof *policies; i++) {
         sample s = question(5, 0, 6, 0);
