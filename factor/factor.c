@@ -233,7 +233,7 @@ static fv_status iterate(work *k, fv_tensor *u, fv_tensor *basis) {
         FV_TRY(step(k));
         if (k->steps == 1 && k->q.rows > k->goal->rank) continue; /* one step is never enough */
         FV_TRY(look(k));
-        if (!fv_factor_tries(k->norm2, k->kept, k->gain, k->steps, &last)) continue;
+        if (!fv_factor_try_next(k->norm2, k->kept, k->gain, k->steps, &last)) continue;
         FV_TRY(project(k, u, basis));
         FV_TRY(norm2(k, u, &kept));
         if (last || fv_factor_enough(k->norm2, k->kept, k->gain, kept)) return FV_OK;

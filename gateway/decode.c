@@ -9,7 +9,7 @@ struct fv_decoding {
     uv_work_t work;
     fv_gateway *gateway;
     fv_video_options opt;
-    fv_held *held;
+    fv_request_memory *held;
     ProtobufCBinaryData file; /* borrowed from `held` */
     fv_decoded done;          /* NULL: freed by its owner */
     void *user;
@@ -56,7 +56,7 @@ static void release(fv_decoding *d) {
 /* Gives the frames to `held`, which lends them to the calls without a copy. */
 static fv_status hold_frames(fv_decoding *d) {
     for (; d->n_held < d->n; d->n_held++)
-        FV_TRY(fv_held_own(d->held, d->frame[d->n_held].png.data));
+        FV_TRY(fv_request_memory_own(d->held, d->frame[d->n_held].png.data));
     return FV_OK;
 }
 
@@ -64,18 +64,18 @@ static void on_over(uv_work_t *w, int status) {
     fv_decoding *d = w->data;
     fv_gateway *g = d->gateway;
     (void)status; /* work is never cancelled */
-    fv_held *held = d->held;
+    fv_request_memory *held = d->held;
     d->over = true;
     g->n_decoding--;
     if (!d->done)
         release(d);
     else
         d->done(d->user, d->st == FV_OK ? hold_frames(d) : FV_FAIL(d->st, "%s", d->sentence));
-    fv_held_unref(held);
+    fv_request_memory_unref(held);
     fv_gateway_task_gone(g);
 }
 
-fv_status fv_decode_start(fv_gateway *g, const fv_api_video *v, fv_held *held,
+fv_status fv_decode_start(fv_gateway *g, const fv_api_video *v, fv_request_memory *held,
                           const fv_layout_config *layout, fv_decoded done, void *user,
                           fv_decoding **out) {
     if (g->n_decoding >= FV_DECODINGS_MAX)
@@ -96,7 +96,7 @@ fv_status fv_decode_start(fv_gateway *g, const fv_api_video *v, fv_held *held,
         free(d);
         return st;
     }
-    fv_held_ref(held);
+    fv_request_memory_ref(held);
     uv_queue_work(fv_bridge_loop(g->opt.bridge), &d->work, on_thread, on_over);
     g->n_decoding++;
     g->n_task++; /* on_over uses the gateway */

@@ -18,7 +18,7 @@ typedef void (*fv_decoded)(void *user, fv_status st);
 /* Decodes v for a model with this layout. `held` owns v's file; the decoding keeps a reference to
  * it. Calls `done` once, later, unless *out is freed before. FV_EBUSY: too many are being
  * decoded. */
-fv_status fv_decode_start(fv_gateway *g, const fv_api_video *v, fv_held *held,
+fv_status fv_decode_start(fv_gateway *g, const fv_api_video *v, fv_request_memory *held,
                           const fv_layout_config *layout, fv_decoded done, void *user,
                           fv_decoding **out);
 

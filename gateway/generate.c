@@ -192,7 +192,7 @@ static fv_status start_call(fv_answer *a, int32_t index) {
                                .n_metadata = 1 + (size_t)a->reading.n_caller,
                                .queue_max = a->gateway->opt.body_max};
     grpc_byte_buffer *packed;
-    FV_TRY(fv_held_pack(a->reading.held, m, &packed));
+    FV_TRY(fv_request_memory_pack(a->reading.held, m, &packed));
     fv_status st = fv_rpc_call_open(c->lane->channel, &opt, &c->call);
     if (st != FV_OK) {
         grpc_byte_buffer_destroy(packed);

@@ -7,13 +7,13 @@
 #include "common/tsan.h"
 
 typedef struct counted {
-    fv_held held; /* first */
+    fv_request_memory held; /* first */
     atomic_int n_user;
 } counted;
 
-static atomic_int *users_of(fv_held *h) { return &((counted *)h)->n_user; }
+static atomic_int *users_of(fv_request_memory *h) { return &((counted *)h)->n_user; }
 
-fv_status fv_held_open(fv_held **out) {
+fv_status fv_request_memory_open(fv_request_memory **out) {
     counted *c = calloc(1, sizeof *c);
     if (!c) return FV_FAIL(FV_ENOMEM, "out of memory for a request");
     atomic_init(&c->n_user, 1);
@@ -21,10 +21,12 @@ fv_status fv_held_open(fv_held **out) {
     return FV_OK;
 }
 
-void fv_held_ref(fv_held *h) { atomic_fetch_add_explicit(users_of(h), 1, memory_order_relaxed); }
+void fv_request_memory_ref(fv_request_memory *h) {
+    atomic_fetch_add_explicit(users_of(h), 1, memory_order_relaxed);
+}
 
-void fv_held_unref(void *held) {
-    fv_held *h = held;
+void fv_request_memory_unref(void *held) {
+    fv_request_memory *h = held;
     if (!h) return;
     FV_TSAN_RELEASE(h);
     if (atomic_fetch_sub_explicit(users_of(h), 1, memory_order_acq_rel) != 1) return;
@@ -34,7 +36,7 @@ void fv_held_unref(void *held) {
     free(h);
 }
 
-fv_status fv_held_own(fv_held *h, uint8_t *data) {
+fv_status fv_request_memory_own(fv_request_memory *h, uint8_t *data) {
     fv_api_bytes *b;
     FV_TRY(FV_ARENA_NEW(&h->arena, 1, b));
     *b = (fv_api_bytes){h->bytes, data};
@@ -42,15 +44,16 @@ fv_status fv_held_own(fv_held *h, uint8_t *data) {
     return FV_OK;
 }
 
-static bool owns(const fv_held *h, const uint8_t *data) {
+static bool owns(const fv_request_memory *h, const uint8_t *data) {
     const fv_api_bytes *b = h->bytes;
     while (b && b->data != data) b = b->next;
     return b != NULL;
 }
 
 /* Lends the images that `h` owns; gRPC gets a copy of others. */
-fv_status fv_held_pack(fv_held *h, const Fovea__Inference__V1__GenerateRequest *m,
-                       grpc_byte_buffer **out) {
+fv_status fv_request_memory_pack(fv_request_memory *h,
+                                 const Fovea__Inference__V1__GenerateRequest *m,
+                                 grpc_byte_buffer **out) {
     fv_piece *piece;
     int32_t n = 0;
     FV_TRY(FV_ARENA_NEW(&h->arena, m->n_images, piece));
@@ -58,8 +61,8 @@ fv_status fv_held_pack(fv_held *h, const Fovea__Inference__V1__GenerateRequest *
         const ProtobufCBinaryData *b = &m->images[i]->data;
         if (b->len && owns(h, b->data)) piece[n++] = (fv_piece){b->data, b->len};
     }
-    fv_held_ref(h);
-    fv_status st = fv_rpc_pack_borrowing(&m->base, piece, n, fv_held_unref, h, out);
-    if (st != FV_OK) fv_held_unref(h);
+    fv_request_memory_ref(h);
+    fv_status st = fv_rpc_pack_borrowing(&m->base, piece, n, fv_request_memory_unref, h, out);
+    if (st != FV_OK) fv_request_memory_unref(h);
     return st;
 }

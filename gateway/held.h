@@ -8,21 +8,22 @@
 
 /* The members are the loop thread's, while it builds the request. held.c keeps the reference
  * count. */
-typedef struct fv_held {
+typedef struct fv_request_memory {
     fv_arena arena;
     fv_api_bytes *bytes;
-} fv_held;
+} fv_request_memory;
 
-fv_status fv_held_open(fv_held **out); /* with one user */
-void fv_held_ref(fv_held *h);
-void fv_held_unref(void *held); /* NULL is fine */
+fv_status fv_request_memory_open(fv_request_memory **out); /* with one user */
+void fv_request_memory_ref(fv_request_memory *h);
+void fv_request_memory_unref(void *held); /* NULL is fine */
 
 /* Takes data, to be freed with free(). On failure, does not take it. */
-fv_status fv_held_own(fv_held *h, uint8_t *data);
+fv_status fv_request_memory_own(fv_request_memory *h, uint8_t *data);
 
 /* Packs a message whose images `h` may own. Gives *out, which holds a reference to `h` until gRPC
  * has sent it. */
-fv_status fv_held_pack(fv_held *h, const Fovea__Inference__V1__GenerateRequest *m,
-                       grpc_byte_buffer **out);
+fv_status fv_request_memory_pack(fv_request_memory *h,
+                                 const Fovea__Inference__V1__GenerateRequest *m,
+                                 grpc_byte_buffer **out);
 
 #endif

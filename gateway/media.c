@@ -130,7 +130,7 @@ static void ask_model(fv_answer *a) {
 static void on_fetched(void *user, fv_status st, const uint8_t *bytes, size_t n) {
     fv_fetching *f = user;
     fv_answer *a = f->answer;
-    if (st == FV_OK) st = fv_held_own(a->reading.held, (uint8_t *)(uintptr_t)bytes);
+    if (st == FV_OK) st = fv_request_memory_own(a->reading.held, (uint8_t *)(uintptr_t)bytes);
     if (st == FV_OK) fv_fetch_take(f->fetch);
     if (st != FV_OK) {
         fv_answer_refuse(a, st, f->url->param);

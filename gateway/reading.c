@@ -21,7 +21,7 @@ void fv_reading_end(fv_reading *r) {
     fv_caller_question_free(r->question);
     r->question = NULL;
     close_reader(r);
-    fv_held_unref(r->held);
+    fv_request_memory_unref(r->held);
     r->held = NULL;
     if (r->bytes > 0) r->gateway->bodies -= r->bytes;
     r->bytes = 0;
@@ -73,7 +73,7 @@ static fv_status open_reader(fv_reading *r) {
                                        .json_max = r->gateway->opt.json_max,
                                        .strict = r->gateway->opt.strict_fields,
                                        .chat_templates = r->gateway->opt.chat_templates};
-    FV_TRY(fv_held_open(&r->held));
+    FV_TRY(fv_request_memory_open(&r->held));
     return fv_api_reader_open(&opt, &r->held->arena, r->request, &r->reader);
 }
 

@@ -11,7 +11,7 @@
 #include "gateway/http/http.h"
 
 typedef struct fv_reading {
-    fv_held *held;           /* the request's memory; NULL: gone */
+    fv_request_memory *held; /* the request's memory; NULL: gone */
     fv_api_request *request; /* borrowed */
     fv_rpc_metadata
         caller; /* [n_caller] the header Authorization; borrowed from the HTTP request */

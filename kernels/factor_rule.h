@@ -72,7 +72,7 @@ FV_RULE double fv_factor_missing(double r2, double w, double smallest) {
 
 /* Whether to try the last products after a step, if Q keeps `kept` of ||M||^2 and the best subspace would
  * keep about `gain` more. *last: no step follows in any case. */
-FV_RULE bool fv_factor_tries(double norm2, double kept, double gain, int32_t steps, bool *last) {
+FV_RULE bool fv_factor_try_next(double norm2, double kept, double gain, int32_t steps, bool *last) {
     double left = norm2 - kept;
     *last = steps == FV_FACTOR_MAX_STEPS || left <= FV_FACTOR_LEFT_NOISE * norm2;
     return *last || gain <= FV_FACTOR_TRY_SHARE * left;

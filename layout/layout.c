@@ -218,7 +218,8 @@ fv_layout_rect fv_layout_view_rect(const fv_layout *l, const fv_layout_view *v) 
                             down * v->h};
 }
 
-int32_t fv_layout_row(const fv_layout_span *s, int32_t rows, int32_t cols, int32_t y, int32_t x) {
+int32_t fv_layout_tower_row(const fv_layout_span *s, int32_t rows, int32_t cols, int32_t y,
+                            int32_t x) {
     y += s->crop_y, x += s->crop_x;
     const int32_t tile = s->tile + y / rows * s->cols + x / cols;
     return tile * (rows * cols + s->class_token) + s->class_token + y % rows * cols + x % cols;

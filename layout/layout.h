@@ -175,7 +175,8 @@ fv_layout_rect fv_layout_view_rect(const fv_layout *l, const fv_layout_view *v);
 
 /* The row, in the tower's output, of token (y, x) of a span's grid before scaling: rows are tile after tile,
  * each [class token, if the span has one; rows x cols tokens in raster order]. */
-int32_t fv_layout_row(const fv_layout_span *s, int32_t rows, int32_t cols, int32_t y, int32_t x);
+int32_t fv_layout_tower_row(const fv_layout_span *s, int32_t rows, int32_t cols, int32_t y,
+                            int32_t x);
 
 /* Why the condense stage, which uses the attention of the tower's class token to patches, cannot work; NULL:
  * it can. */

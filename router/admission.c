@@ -19,7 +19,7 @@ fv_status fv_admission_check_open(const fv_relay *relay, fv_rpc_call *c) {
                                              "try again later"));
 }
 
-fv_status fv_admission_make_room(fv_relay *relay, fv_rpc_call *c, const fv_sharer *x,
+fv_status fv_admission_make_room(fv_relay *relay, fv_rpc_call *c, const fv_account *x,
                                  size_t bytes) {
     const fv_relay_options *opt = &relay->opt;
     fv_rpc_call_retry_after(c, QUEUE_FULL_RETRY_MS);
@@ -46,7 +46,7 @@ fv_status fv_admission_make_room(fv_relay *relay, fv_rpc_call *c, const fv_share
 
 /* An idle fleet tries every request, because its measurements may be old. */
 fv_status fv_admission_check_time(fv_relay *relay, fv_fleet *f, fv_rpc_call *client,
-                                  const fv_sharer *sharer, const fv_work *w) {
+                                  const fv_account *sharer, const fv_work *w) {
     const fv_relay_options *opt = &relay->opt;
     double left_ms = fmin((double)fv_rpc_call_left_ms(client), (double)opt->deadline_ms), retry_s;
     if (f->n_queued + f->n_running == 0) return FV_OK;
@@ -62,7 +62,7 @@ fv_status fv_admission_check_time(fv_relay *relay, fv_fleet *f, fv_rpc_call *cli
 /* ---- the message ------------------------------------------------------------------------ */
 
 /* Refuses a request that fits no worker, now or later, and therefore without a retry hint. */
-static fv_status check_fits(const fv_request *r, const fv_fleet *f, const fv_need *need) {
+static fv_status check_fits(const fv_request *r, const fv_fleet *f, const fv_request_bounds *need) {
     uint64_t p = fv_balance_largest_capacity(f, FV_WORKER_PREFILL);
     uint64_t d = fv_balance_largest_capacity(f, FV_WORKER_DECODE);
     bool continues = r->msg->conversation.len > 0;
@@ -82,14 +82,14 @@ static fv_status check_fits(const fv_request *r, const fv_fleet *f, const fv_nee
 }
 
 /* Whether the request fits its tenant's KV and the workers'. */
-static bool fits(const fv_request *r, const fv_fleet *f, const fv_need *need) {
+static bool fits(const fv_request *r, const fv_fleet *f, const fv_request_bounds *need) {
     const uint64_t tenant = fv_tenancy_kv_bytes(r->tenant);
     return !(tenant && need->bytes_least > tenant) && check_fits(r, f, need) == FV_OK;
 }
 
 /* Checks the request. An answer without max_tokens may have the default; the decode worker gives it fewer where
  * only those fit. In a kept conversation it may have so many that KV for all of them fits, as it is reserved. */
-static fv_status find_need(const fv_request *r, const fv_fleet *f, fv_need *need) {
+static fv_status find_need(const fv_request *r, const fv_fleet *f, fv_request_bounds *need) {
     uint32_t tokens = r->relay->opt.max_tokens_default;
     FV_TRY(fv_admit(r->msg, fv_fleet_model(f), fv_fleet_keep_ms_max(f), tokens, need));
     while (!r->msg->max_tokens && !need->open_ended && need->max_tokens > FV_REQUEST_TOKENS_LEAST &&
@@ -101,7 +101,7 @@ static fv_status find_need(const fv_request *r, const fv_fleet *f, fv_need *need
 }
 
 fv_status fv_request_admit(fv_request *r, fv_fleet *f) {
-    fv_need need;
+    fv_request_bounds need;
     FV_TRY(find_need(r, f, &need));
     fv_work work = fv_estimate_work(&f->estimate, need.tokens_known, need.tokens_text,
                                     need.max_tokens, r->msg->ignore_eos);

@@ -11,12 +11,13 @@ fv_status fv_admission_check_open(const fv_relay *relay, fv_rpc_call *c);
 
 /* Makes room in the queue for another request of x, of this many bytes; 0: only checks. FV_EBUSY; FV_ENOMEM: no
  * request may have so many bytes. */
-fv_status fv_admission_make_room(fv_relay *relay, fv_rpc_call *c, const fv_sharer *x, size_t bytes);
+fv_status fv_admission_make_room(fv_relay *relay, fv_rpc_call *c, const fv_account *x,
+                                 size_t bytes);
 
 /* Checks that a new request would be answered in time. FV_EBUSY, or FV_ENOMEM if not. Before the message is read,
  * w is {0}: it may be anything. */
 fv_status fv_admission_check_time(fv_relay *relay, fv_fleet *f, fv_rpc_call *client,
-                                  const fv_sharer *sharer, const fv_work *w);
+                                  const fv_account *sharer, const fv_work *w);
 
 /* Checks a request against the model of this fleet and moves it there; also a queued request whose client
  * has no tokens yet. Nothing changes on failure. Not counted in the metrics. */

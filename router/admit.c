@@ -462,7 +462,7 @@ static uint64_t least(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
 /* Bounds the KV's bytes. The number of ids is exact; text takes between one row in all and one per byte. */
 static fv_status bound_bytes(const request_message *r, const model_message *m, const extent *images,
-                             size_t text_rows, fv_need *need) {
+                             size_t text_rows, fv_request_bounds *need) {
     uint32_t limit = m->limits ? m->limits->max_positions : 0;
     uint64_t visual = images->visual, taken;
     bool exact = is_exact(r);
@@ -573,15 +573,15 @@ static uint32_t default_tokens(const request_message *r, const model_message *mo
 }
 
 fv_status fv_admit(const request_message *r, const model_message *model, uint32_t keep_ms_max,
-                   uint32_t tokens_default, fv_need *out) {
+                   uint32_t tokens_default, fv_request_bounds *out) {
     size_t n_image = 0, text_rows = 0;
     FV_TRY(check_names(r, model));
     FV_TRY(check_answer(r, model));
     FV_TRY(check_conversation(r, keep_ms_max));
     FV_TRY(read_prompt(r, model, &n_image, &text_rows));
     FV_TRY(check_text(r, model));
-    fv_need need = {.max_tokens = r->max_tokens,
-                    .open_ended = !r->max_tokens && !r->conversation.len};
+    fv_request_bounds need = {.max_tokens = r->max_tokens,
+                              .open_ended = !r->max_tokens && !r->conversation.len};
     FV_TRY(check_images(r, model, n_image, &need.pixels));
     if (!need.max_tokens) need.max_tokens = default_tokens(r, model, tokens_default);
     if (need.max_tokens > TEXT_ROWS_MAX)

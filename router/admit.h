@@ -15,7 +15,7 @@ enum {
     FV_REQUEST_TOKENS_FOLLOW = 1024,
 };
 
-typedef struct fv_need {
+typedef struct fv_request_bounds {
     uint32_t max_tokens;
     uint64_t bytes;        /* of KV, at most: prompt and answer, in addition to what is kept */
     uint64_t bytes_least;  /* and at least: text may take few tokens */
@@ -25,7 +25,7 @@ typedef struct fv_need {
     uint64_t tokens_known; /* of the prompt: images, and text that came as ids */
     uint64_t tokens_text;  /* of other text, at most */
     uint64_t pixels;       /* of the images, from their headers */
-} fv_need;
+} fv_request_bounds;
 
 /* Checks that `name` is "", or the model's name or fingerprint; else FV_ENOTFOUND. */
 fv_status fv_admit_model(const char *name, const Fovea__Inference__V1__Model *model);
@@ -39,7 +39,7 @@ bool fv_model_is_named(const Fovea__Inference__V1__Model *model, const char *nam
  * a sentence that names the field. */
 fv_status fv_admit(const Fovea__Inference__V1__GenerateRequest *req,
                    const Fovea__Inference__V1__Model *model, uint32_t keep_ms_max,
-                   uint32_t tokens_default, fv_need *out);
+                   uint32_t tokens_default, fv_request_bounds *out);
 
 /* KV after the prefill of one image with as many tokens as the model has at most, and 32 tokens of text, at most; 0:
  * the model cannot run the policy. */

@@ -370,7 +370,7 @@ static const fv_rpc_events prefill_events = {.on_message = on_prefilled, .on_end
 /* ---- from outside ----------------------------------------------------------------------- */
 
 void fv_attempt_need(const fv_request *r, fv_constraints *c) {
-    const fv_need *need = &r->need;
+    const fv_request_bounds *need = &r->need;
     c->bytes = need->bytes;
     c->bytes_least = need->bytes_least;
     c->bytes_prompt = need->bytes_prompt;

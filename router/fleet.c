@@ -6,9 +6,9 @@
 #include "common/grow.h"
 #include "common/log.h"
 #include "common/random.h"
+#include "router/accounts.h"
 #include "router/admit.h"
 #include "router/registry_internal.h"
-#include "router/sharers.h"
 
 enum { NAMES_MAX = 400 };
 
@@ -148,7 +148,7 @@ uint32_t fv_fleet_keep_ms_max(const fv_fleet *f) {
     return any ? ms : least_keep_ms(f, true, &any);
 }
 
-fv_fleet_share *fv_fleet_share_of(fv_fleet *f, const fv_sharer *x) {
+fv_fleet_share *fv_fleet_share_of(fv_fleet *f, const fv_account *x) {
     size_t n = f->n_share, need = (size_t)x->index + 1;
     if (fv_grow(&f->share, &f->cap_share, need, sizeof *f->share) != FV_OK) return NULL;
     for (; n < need; n++) f->share[n] = (fv_fleet_share){0};

@@ -17,11 +17,11 @@
 static fv_relay *relay_of(const fv_rpc_call *c) { return *(fv_relay **)fv_rpc_call_service(c); }
 
 fv_status fv_generate_check(fv_relay *relay, fv_rpc_call *c, fv_tenant_use *tenant) {
-    fv_sharer *sharer;
+    fv_account *sharer;
     FV_TRY(fv_admission_check_open(relay, c));
-    FV_TRY(fv_sharers_take(relay->opt.sharers, tenant, c, &sharer));
+    FV_TRY(fv_accounts_take(relay->opt.sharers, tenant, c, &sharer));
     fv_status st = fv_admission_make_room(relay, c, sharer, 0);
-    fv_sharer_give(sharer);
+    fv_account_give(sharer);
     FV_TRY(st);
     return fv_record_refusal(FV_REASON_TENANT_LIMIT,
                              fv_tenancy_check(tenant, FV_TENANT_REQUEST, c));
@@ -29,7 +29,7 @@ fv_status fv_generate_check(fv_relay *relay, fv_rpc_call *c, fv_tenant_use *tena
 
 /* Opens the request, which takes the sharer; on failure the caller still has it. */
 static fv_status begin_request(fv_rpc_call *c, fv_relay *relay, fv_tenant_use *tenant,
-                               fv_sharer *sharer, fv_request **out) {
+                               fv_account *sharer, fv_request **out) {
     static const fv_work anything = {0};
     FV_TRY(fv_admission_make_room(relay, c, sharer, 0));
     fv_fleet *only = fv_registry_fleets(relay->opt.members);
@@ -52,11 +52,11 @@ static fv_status on_start(fv_rpc_call *c) {
     FV_TRY(fv_admission_check_open(relay, c));
     fv_tenant_use *tenant;
     FV_TRY(fv_admission_record_caller(fv_tenancy_caller(relay->opt.tenancy, c, &tenant)));
-    fv_sharer *sharer;
-    FV_TRY(fv_sharers_take(relay->opt.sharers, tenant, c, &sharer));
+    fv_account *sharer;
+    FV_TRY(fv_accounts_take(relay->opt.sharers, tenant, c, &sharer));
     fv_status st = begin_request(c, relay, tenant, sharer, &r);
     if (st != FV_OK) {
-        fv_sharer_give(sharer);
+        fv_account_give(sharer);
         return st;
     }
     begin_span(r);

@@ -17,7 +17,7 @@ static void on_closed(void *user) { fv_daemon_end(((program *)user)->daemon); }
 
 static void drain(void *user) { fv_router_drain(((program *)user)->router); }
 
-static void left(void *user) { fv_router_farewell(((program *)user)->router); }
+static void left(void *user) { fv_router_announce_end(((program *)user)->router); }
 
 static bool idle(void *user) { return fv_router_idle(((program *)user)->router); }
 

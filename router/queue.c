@@ -9,7 +9,7 @@ enum { FULL_RETRY_MS = 1000 };
 
 /* ---- the order -------------------------------------------------------------------------- */
 
-static double next_start(fv_fleet *f, const fv_sharer *x) {
+static double next_start(fv_fleet *f, const fv_account *x) {
     const fv_fleet_share *share = fv_fleet_share_of(f, x);
     return fmax(f->virtual_time, share ? share->finish : 0);
 }
@@ -27,7 +27,7 @@ void fv_queue_insert(fv_request *r) {
     fv_request_move(r, next);
 }
 
-fv_work fv_queue_ahead(const fv_relay *relay, fv_fleet *f, const fv_sharer *x) {
+fv_work fv_queue_ahead(const fv_relay *relay, fv_fleet *f, const fv_account *x) {
     double start = next_start(f, x);
     fv_work ahead = {0};
     for (const fv_request *r = relay->first; r; r = r->next) {
@@ -88,16 +88,16 @@ bool fv_queue_below_share(const fv_request *r) {
 /* ---- a full queue ------------------------------------------------------------------------- */
 
 /* Returns the part of the queue that x would have with n more requests, or with `bytes` more, over its weight. */
-static double portion_with(const fv_sharer *x, int32_t n, size_t bytes, bool by_bytes) {
+static double portion_with(const fv_account *x, int32_t n, size_t bytes, bool by_bytes) {
     return (by_bytes ? (double)(x->bytes_queued + bytes) : (double)(x->n_queued + n)) / x->weight;
 }
 
 /* Finds the last queued request of the sharer that has most of the queue, whose client has no tokens; NULL: `x`
  * would have as much. */
-static fv_request *last_of_largest(const fv_relay *relay, const fv_sharer *x, size_t bytes,
+static fv_request *last_of_largest(const fv_relay *relay, const fv_account *x, size_t bytes,
                                    bool by_bytes) {
     double most = portion_with(x, 1, bytes, by_bytes);
-    const fv_sharer *largest = NULL;
+    const fv_account *largest = NULL;
     fv_request *last = NULL;
     for (fv_request *r = relay->first; r; r = r->next) {
         if (r->state != FV_REQUEST_QUEUED || r->n_token > 0 || r->sharer == x) continue;
@@ -115,7 +115,7 @@ static bool is_full(const fv_relay *relay, size_t bytes, bool by_bytes) {
                     : relay->n_queued >= relay->opt.queue_max;
 }
 
-static bool make_room(fv_relay *relay, const fv_sharer *x, size_t bytes, bool by_bytes) {
+static bool make_room(fv_relay *relay, const fv_account *x, size_t bytes, bool by_bytes) {
     while (is_full(relay, bytes, by_bytes)) {
         fv_request *r = last_of_largest(relay, x, bytes, by_bytes);
         if (!r) return false;
@@ -132,10 +132,10 @@ static bool make_room(fv_relay *relay, const fv_sharer *x, size_t bytes, bool by
     return true;
 }
 
-bool fv_queue_admits(const fv_relay *relay, const fv_sharer *x) {
+bool fv_queue_admits(const fv_relay *relay, const fv_account *x) {
     return !is_full(relay, 0, false) || last_of_largest(relay, x, 0, false);
 }
 
-bool fv_queue_make_room(fv_relay *relay, const fv_sharer *x, size_t bytes) {
+bool fv_queue_make_room(fv_relay *relay, const fv_account *x, size_t bytes) {
     return make_room(relay, x, 0, false) && make_room(relay, x, bytes, true);
 }

@@ -8,7 +8,7 @@
  * and so the next. A request that waits for a slot of a decode worker (router/balancer.h) is
  * overtaken by tenants that have fewer slots than their share.
  *
- * Tenants, or client addresses if there are no tenants (router/sharers.h), share by their weights:
+ * Tenants, or client addresses if there are no tenants (router/accounts.h), share by their weights:
  * start-time fair queuing (Goyal, Vin, Cheng, SIGCOMM 1996, eq. 4-5). A new request gets a start tag S
  * and a finish tag F, and the smallest S is next:
  *
@@ -26,7 +26,7 @@
 void fv_queue_insert(fv_request *r);
 
 /* The queued work that would be served before a new request of x. */
-fv_work fv_queue_ahead(const fv_relay *relay, fv_fleet *f, const fv_sharer *x);
+fv_work fv_queue_ahead(const fv_relay *relay, fv_fleet *f, const fv_account *x);
 
 /* Prepares a pass over the queue: counts the fields of fv_fleet and fv_fleet_share. */
 void fv_queue_begin_pass(fv_relay *relay);
@@ -37,7 +37,7 @@ bool fv_queue_below_share(const fv_request *r);
 /* In a full queue, the sharer that has most gives way to one that has less. admits: whether a request of x may
  * come. make_room: makes room for a request of this many bytes, by ending the last requests of the sharer that
  * has most. False: x would have as much. */
-bool fv_queue_admits(const fv_relay *relay, const fv_sharer *x);
-bool fv_queue_make_room(fv_relay *relay, const fv_sharer *x, size_t bytes);
+bool fv_queue_admits(const fv_relay *relay, const fv_account *x);
+bool fv_queue_make_room(fv_relay *relay, const fv_account *x, size_t bytes);
 
 #endif

@@ -79,7 +79,7 @@ typedef struct fv_registered_worker {
     bool out_of_memory; /* refused a request for lack of memory, and has not reported since */
 } fv_registered_worker;
 
-/* The share of a fleet that a tenant or address (router/sharers.h) has. */
+/* The share of a fleet that a tenant or address (router/accounts.h) has. */
 typedef struct fv_fleet_share {
     double finish; /* finish tag of its last request, in virtual time; at first 0 */
     /* Set by each pass over the queue: its requests at decode and at prefill workers, and whether its
@@ -90,7 +90,7 @@ typedef struct fv_fleet_share {
     bool counted;
     uint64_t number;
 } fv_fleet_share;
-struct fv_sharer;
+struct fv_account;
 
 /* A fleet, by model name and compatibility. It exists as long as it has workers (also lost ones) or
  * requests. */
@@ -198,6 +198,6 @@ uint32_t fv_fleet_keep_ms_max(const fv_fleet *f);
 const fv_model_message *fv_fleet_model(const fv_fleet *f);
 
 /* The share of the fleet that `x` has; valid until the next call. NULL: no memory. */
-fv_fleet_share *fv_fleet_share_of(fv_fleet *f, const struct fv_sharer *x);
+fv_fleet_share *fv_fleet_share_of(fv_fleet *f, const struct fv_account *x);
 
 #endif

@@ -2,8 +2,8 @@
 #define FOVEA_ROUTER_RELAY_OPTIONS_H
 
 /* RELAY OPTIONS: the settings of the requests' way through the fleet (router/relay.h). */
+#include "router/accounts.h"
 #include "router/registry.h"
-#include "router/sharers.h"
 
 typedef struct fv_relay fv_relay; /* all requests; private to the files of the relay */
 
@@ -11,7 +11,7 @@ typedef struct fv_relay_options {
     const char *router_id; /* unique among routers; borrowed */
     fv_registry *members;  /* borrowed */
     fv_tenancy *tenancy;   /* borrowed */
-    fv_sharers *sharers;   /* borrowed */
+    fv_accounts *sharers;  /* borrowed */
     int32_t queue_max;     /* waiting requests */
     size_t bytes_max;      /* of all requests' serialized messages together */
     int64_t deadline_ms;   /* default and maximum of a request */

@@ -35,7 +35,7 @@ static void remember(fv_request *r, const fv_failure *f) {
 /* Raises the need of a request that is too large for the decode worker that refused it. Returns whether a larger
  * worker may have room. */
 static bool may_fit_larger(fv_request *r, uint64_t capacity) {
-    fv_need *need = &r->need;
+    fv_request_bounds *need = &r->need;
     if (capacity >= need->bytes_least) need->bytes_least = capacity + 1;
     if (need->bytes_least > need->bytes) need->bytes = need->bytes_least;
     return fv_balance_largest_capacity(r->fleet, FV_WORKER_DECODE) >= need->bytes_least;

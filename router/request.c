@@ -69,7 +69,8 @@ bool fv_request_is_active(const fv_request *r) {
     return r->state == FV_REQUEST_QUEUED || r->state == FV_REQUEST_RUNNING;
 }
 
-void fv_request_set_fleet(fv_request *r, fv_fleet *f, const fv_need *need, const fv_work *work) {
+void fv_request_set_fleet(fv_request *r, fv_fleet *f, const fv_request_bounds *need,
+                          const fv_work *work) {
     bool queued = r->state == FV_REQUEST_QUEUED;
     if (queued) count_queued(r, -1);
     if (r->fleet) r->fleet->n_request--;
@@ -95,7 +96,7 @@ static void unlink_at(fv_relay *relay, fv_request **at) {
 }
 
 fv_status fv_request_open(fv_relay *relay, fv_rpc_call *client, fv_tenant_use *tenant,
-                          fv_sharer *sharer, fv_request **out) {
+                          fv_account *sharer, fv_request **out) {
     fv_request *r = calloc(1, sizeof *r);
     if (!r) return FV_FAIL(FV_ENOMEM, "no memory for another request");
     fv_status st = fv_tenancy_begin(tenant, FV_TENANT_REQUEST, client);
@@ -116,7 +117,7 @@ fv_status fv_request_open(fv_relay *relay, fv_rpc_call *client, fv_tenant_use *t
 
 static void request_free(fv_request *r) {
     fv_tenancy_end(r->tenant, FV_TENANT_REQUEST);
-    fv_sharer_give(r->sharer);
+    fv_account_give(r->sharer);
     if (r->fleet) r->fleet->n_request--;
     r->relay->bytes -= r->bytes;
     r->relay->n_alive--;

@@ -75,10 +75,10 @@ typedef struct fv_request {
      * "<router>/<tenant>/<id>". */
     char fleet_id[FV_ROUTER_ID_MAX + 1 + FV_TENANT_NAME_MAX + 1 + FV_REQUEST_ID_MAX + 1];
     fv_tenant_use *tenant;        /* counts the request until it is freed */
-    fv_sharer *sharer;            /* likewise */
+    fv_account *sharer;           /* likewise */
     fv_fleet *fleet;              /* counts it; NULL: not known yet */
     double start_tag, finish_tag; /* router/queue.h */
-    fv_need need;
+    fv_request_bounds need;
     fv_work work;               /* expected */
     struct fv_attempt *attempt; /* RUNNING; else NULL */
 
@@ -139,7 +139,7 @@ struct fv_relay {
 /* Opens a NEW request for a client's call and appends it to the list. FV_ENOMEM; or the tenant's limit, as
  * fv_tenancy_begin. */
 fv_status fv_request_open(fv_relay *relay, fv_rpc_call *client, fv_tenant_use *tenant,
-                          fv_sharer *sharer, fv_request **out);
+                          fv_account *sharer, fv_request **out);
 
 /* Frees the requests that are OVER and whose client's call has ended. */
 void fv_requests_free_over(fv_relay *relay);
@@ -148,7 +148,8 @@ void fv_requests_free_over(fv_relay *relay);
 void fv_request_move(fv_request *r, const fv_request *next);
 
 /* Moves a request to a fleet, which counts it from now on. It is NEW or QUEUED. */
-void fv_request_set_fleet(fv_request *r, fv_fleet *f, const fv_need *need, const fv_work *work);
+void fv_request_set_fleet(fv_request *r, fv_fleet *f, const fv_request_bounds *need,
+                          const fv_work *work);
 
 /* Changes the state, with all counts. by: the function that makes the change, __func__. */
 void fv_request_set_state(fv_request *r, fv_request_state to, const char *by);

@@ -26,7 +26,7 @@ struct fv_router {
     fv_bridge *bridge;
     fv_tenancy *tenancy;
     fv_tokenize_calls calls;
-    fv_sharers *sharers;
+    fv_accounts *sharers;
     fv_router_options opt;
     uv_timer_t tick;
     double opened_s;
@@ -185,7 +185,7 @@ static void on_tick_closed(uv_handle_t *h) {
     void *user = r->user;
     fv_relay_close(r->relay);
     fv_registry_close(r->members);
-    fv_sharers_close(r->sharers);
+    fv_accounts_close(r->sharers);
     fv_tenancy_close(r->tenancy);
     free(r);
     if (done) done(user);
@@ -217,7 +217,7 @@ fv_status fv_router_open(fv_bridge *bridge, const fv_router_options *opt, fv_rou
     r->opened_s = fv_clock_s();
     FV_TRY_GOTO(draw_id(r->id), st, free_router);
     FV_TRY_GOTO(fv_tenancy_open(opt->tenants, &r->tenancy), st, free_router);
-    FV_TRY_GOTO(fv_sharers_open(opt->trusted, &r->sharers), st, close_tenancy);
+    FV_TRY_GOTO(fv_accounts_open(opt->trusted, &r->sharers), st, close_tenancy);
     fv_registry_options members = {.router_id = r->id,
                                    .bridge = bridge,
                                    .fleet = opt->fleet,
@@ -255,7 +255,7 @@ fv_status fv_router_open(fv_bridge *bridge, const fv_router_options *opt, fv_rou
 close_members:
     fv_registry_close(r->members);
 close_sharers:
-    fv_sharers_close(r->sharers);
+    fv_accounts_close(r->sharers);
 close_tenancy:
     fv_tenancy_close(r->tenancy);
 free_router:
@@ -270,7 +270,7 @@ void fv_router_measure(const fv_router *r) {
 
 void fv_router_drain(fv_router *r) { fv_relay_drain(r->relay, 2 * FV_ROUTER_REFUSE_MS); }
 
-void fv_router_farewell(fv_router *r) { fv_registry_farewell(r->members); }
+void fv_router_announce_end(fv_router *r) { fv_registry_farewell(r->members); }
 
 bool fv_router_idle(const fv_router *r) { return fv_relay_count(r->relay).n_alive == 0; }
 

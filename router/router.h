@@ -53,7 +53,7 @@ enum { FV_ROUTER_REFUSE_MS = 300 };
 void fv_router_drain(fv_router *r);
 /* Tells workers that the listeners are closed: they may join the next router at this address, and
  * continue to report here until running requests are finished. */
-void fv_router_farewell(fv_router *r);
+void fv_router_announce_end(fv_router *r);
 bool fv_router_idle(const fv_router *r); /* no request is here, and no call to a worker is open */
 
 /* Call when the server has stopped. Waits for open calls to workers, then frees `r` and calls `done`. */

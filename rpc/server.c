@@ -498,7 +498,7 @@ static void on_grace_over(uv_timer_t *t) {
     grpc_server_cancel_all_calls(s->grpc);
 }
 
-void fv_rpc_server_leave(fv_rpc_server *s) {
+void fv_rpc_server_close_listener(fv_rpc_server *s) {
     if (s->leaving) return;
     s->leaving = true;
     s->stop = (fv_rpc_op){.done = on_stopped, .owner = s};
@@ -513,7 +513,7 @@ void fv_rpc_server_stop(fv_rpc_server *s, int32_t grace_ms, void (*done)(void *u
     s->user = user;
     for (int32_t i = 0; i < s->opt.n_service; i++)
         if (s->opt.services[i].on_stop) s->opt.services[i].on_stop(s->opt.services[i].state);
-    fv_rpc_server_leave(s);
+    fv_rpc_server_close_listener(s);
     if (!s->stopped)
         uv_timer_start(&s->grace, on_grace_over, grace_ms > 0 ? (uint64_t)grace_ms : 0, 0);
     maybe_free(s);

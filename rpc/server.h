@@ -87,7 +87,7 @@ int32_t fv_rpc_server_calls(const fv_rpc_server *s); /* running calls */
 
 /* Stops listening, so that another program may listen at the address; clients are told to reconnect
  * elsewhere (GOAWAY). Running calls continue until fv_rpc_server_stop. Calling it again is fine. */
-void fv_rpc_server_leave(fv_rpc_server *s);
+void fv_rpc_server_close_listener(fv_rpc_server *s);
 
 /* Takes no new calls, waits at most grace_ms for running calls, then cancels them. `done`
  * runs when the last call is over and the server is freed. Call it once. */

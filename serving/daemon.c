@@ -376,7 +376,7 @@ static void stop_next(void *user) {
 static void leave_early(fv_daemon *d) {
     for (int32_t i = 0; i < d->n_listener; i++)
         if (d->listeners[i].leave_early && d->listeners[i].server)
-            fv_rpc_server_leave(d->listeners[i].server);
+            fv_rpc_server_close_listener(d->listeners[i].server);
 }
 
 /* Waits until the program's running work is over, at most until the end of the grace period. */

@@ -69,7 +69,7 @@ static void on_returned(fv_job *job) {
     fv_grpc_transfer *x = job->owner;
     fv_grpc_transport *w = x->way;
     if (x->gone) x->gone(x->gone_user);
-    x->parted = (fv_rpc_op){.done = fv_grpc_on_parted, .owner = x};
+    x->parted = (fv_rpc_op){.done = fv_grpc_on_memory_returned, .owner = x};
     fv_bridge_post(w->bridge, &x->parted, true);
     fv_grpc_unref(x);
 }

@@ -121,6 +121,6 @@ void fv_grpc_init_oob(fv_grpc_transfer *x);
 void fv_grpc_on_begin(fv_rpc_op *op, bool ok);
 void fv_grpc_on_frame(fv_rpc_op *op, bool ok);
 void fv_grpc_on_ended(fv_rpc_op *op, bool ok);
-void fv_grpc_on_parted(fv_rpc_op *op, bool ok);
+void fv_grpc_on_memory_returned(fv_rpc_op *op, bool ok);
 
 #endif

@@ -423,7 +423,7 @@ void fv_grpc_on_ended(fv_rpc_op *op, bool ok) {
     fv_grpc_give_back(x); /* no more frames are posted */
 }
 
-void fv_grpc_on_parted(fv_rpc_op *op, bool ok) {
+void fv_grpc_on_memory_returned(fv_rpc_op *op, bool ok) {
     fv_grpc_transfer *x = op->owner;
     (void)ok;
     x->is_parted = true;

@@ -7,8 +7,8 @@
 
 #include "kv/packed.h"
 
-static fv_status open_sequence(const fv_beginning *a, fv_answer *x, const int32_t *ids, int32_t n,
-                               int32_t n_prompt) {
+static fv_status open_sequence(const fv_answer_sources *a, fv_answer *x, const int32_t *ids,
+                               int32_t n, int32_t n_prompt) {
     fv_generation_options opt = fv_engine_generation_options(a->engine, x->ignore_eos);
     opt.sampling = x->sampling;
     opt.max_tokens = x->max_tokens;
@@ -38,7 +38,7 @@ static fv_status check_replay(const fv_answer *x, const fv_received *got) {
 }
 
 /* Makes a conversation of the hand-off's KV and tokens, with the answer's first token at the end. */
-static fv_status take_over(const fv_beginning *a, fv_answer *x, fv_received *got) {
+static fv_status take_over(const fv_answer_sources *a, fv_answer *x, fv_received *got) {
     int32_t *ids = realloc(got->ids, ((size_t)got->n + 1) * sizeof *ids);
     if (!ids) return FV_FAIL(FV_ENOMEM, "out of memory for %d prompt tokens", got->n);
     got->ids = ids;
@@ -66,7 +66,7 @@ static fv_status begin_rerun(fv_answer *x) {
     return fv_rerun_take_out(&x->rerun, x->session->kv, x->n_held);
 }
 
-fv_status fv_answer_begin(const fv_beginning *a, fv_answer *x, fv_received *got) {
+fv_status fv_answer_begin(const fv_answer_sources *a, fv_answer *x, fv_received *got) {
     int32_t n_logprobs = x->sampling.n_logprobs;
     int32_t limit = got->max_tokens + x->n_replay;
     FV_TRY(check_replay(x, got));
@@ -106,7 +106,7 @@ static bool is_compressed(const fv_kv *kv) {
 }
 
 /* Joins the held and the new ids, [n] in *all; caps max_tokens so that the answer fits the context. */
-static fv_status join_ids(const fv_beginning *a, fv_answer *x, int32_t **all, int32_t *n) {
+static fv_status join_ids(const fv_answer_sources *a, fv_answer *x, int32_t **all, int32_t *n) {
     const fv_conversation *session = x->session;
     const fv_text_config *text = &fv_checkpoint_config(a->engine->ck)->text;
     int32_t context = fv_text_context(text, is_compressed(session->kv)), n_new, *ids;
@@ -135,7 +135,7 @@ static fv_status join_ids(const fv_beginning *a, fv_answer *x, int32_t **all, in
     return FV_OK;
 }
 
-fv_status fv_answer_resume(const fv_beginning *a, fv_answer *x) {
+fv_status fv_answer_resume(const fv_answer_sources *a, fv_answer *x) {
     int32_t *ids, n;
     FV_TRY(fv_conversations_resume(a->conversations, x->conversation, x->tenant ? x->tenant : "",
                                    &x->session));

@@ -18,7 +18,7 @@ struct fv_scheduler {
     const fv_engine *engine;
     fv_receiver *receiver;
     fv_conversations *conversations;
-    fv_beginning from;
+    fv_answer_sources from;
     fv_batch *batch;
     fv_shares shares;
     fv_scheduler_hooks hooks;

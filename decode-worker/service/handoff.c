@@ -277,8 +277,8 @@ typedef struct frame {
     bool broken;               /* the stream ended because the peer is gone */
     bool oob;                  /* its bytes come over `pair`, as frame `turn` there */
     uint64_t seq, pair, turn;
-    fv_peer_place *place; /* the slot in which they have arrived */
-    struct frame *next;   /* in the list of held frames */
+    fv_link_slot *place; /* the slot in which they have arrived */
+    struct frame *next;  /* in the list of held frames */
     fv_verdict verdict;
     uint64_t committed; /* number of frames, if this was the commit and it succeeded */
 } frame;
@@ -345,7 +345,7 @@ static void on_frame_done(fv_rpc_op *op, bool ok) {
         p->paused = false;
         fv_rpc_call_resume(p->call);
     }
-    if (f->place) fv_peer_free_slot(f->place);
+    if (f->place) fv_link_free_slot(f->place);
     frame_free(f);
 }
 
@@ -360,7 +360,7 @@ static void follow(frame *f) {
 static void follow_held(push *p) {
     while (p->held) {
         frame *f = p->held;
-        if (f->oob) f->place = fv_peer_frame(&p->w->pairs, f->pair, f->turn);
+        if (f->oob) f->place = fv_link_frame(&p->w->pairs, f->pair, f->turn);
         if (f->oob && !f->place) return;
         p->held = f->next;
         if (!p->held) p->last_held = &p->held;

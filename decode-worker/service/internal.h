@@ -44,7 +44,7 @@ struct fv_decode_worker {
     atomic_bool is_idle; /* has granted its last memory, and all that it granted is free again */
     fv_pulse *pulse;
     /* loop thread */
-    fv_peers_in pairs;
+    fv_links_in pairs;
     fv_rpc_op changed; /* calls on_change; posted and not yet run while `changing` */
     atomic_bool changing;
     struct fv_push *pushes;   /* handoff.c: all streams of frames */

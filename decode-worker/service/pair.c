@@ -19,24 +19,24 @@ typedef Fovea__Handoff__V1__PairReply reply_message;
 
 enum { PLACES = 32 };
 
-struct fv_peer_in {
+struct fv_link_in {
     fv_decode_worker *w;
-    fv_peer_in *next;
+    fv_link_in *next;
     fv_rpc_call *call;    /* NULL: over */
     fv_link_thread *line; /* NULL: not opened yet, or closed */
     uint64_t number, n_turn;
     bool joined, finished, line_closing;
     int32_t n_reused;
     double used_s;
-    fv_peer_place place[PLACES];
+    fv_link_slot place[PLACES];
 };
 
 /* ---- its end --------------------------------------------------------------------------- */
 
-static void pair_free(fv_peer_in *p) {
-    fv_peers_in *all = &p->w->pairs;
+static void pair_free(fv_link_in *p) {
+    fv_links_in *all = &p->w->pairs;
     fv_decode_worker *w = p->w;
-    fv_peer_in **at = &all->first;
+    fv_link_in **at = &all->first;
     while (*at != p) at = &(*at)->next;
     *at = p->next;
     all->n_now--;
@@ -45,12 +45,12 @@ static void pair_free(fv_peer_in *p) {
 }
 
 static void on_line_closed(void *user) {
-    fv_peer_in *p = user;
+    fv_link_in *p = user;
     p->line = NULL;
     pair_free(p);
 }
 
-static void maybe_over(fv_peer_in *p) {
+static void maybe_over(fv_link_in *p) {
     if (p->call || p->n_reused > 0 || p->line_closing) return;
     p->line_closing = true;
     if (p->line)
@@ -59,24 +59,24 @@ static void maybe_over(fv_peer_in *p) {
         pair_free(p);
 }
 
-static void finish(fv_peer_in *p, fv_status st) {
+static void finish(fv_link_in *p, fv_status st) {
     if (p->call && !p->finished) fv_rpc_call_finish(p->call, st);
     p->finished = true;
 }
 
-void fv_peers_end(fv_peers_in *p) {
-    for (fv_peer_in *q = p->first; q; q = q->next) finish(q, FV_OK);
+void fv_peers_end(fv_links_in *p) {
+    for (fv_link_in *q = p->first; q; q = q->next) finish(q, FV_OK);
 }
 
 /* ---- places ---------------------------------------------------------------------------- */
 
-static void send_reply(fv_peer_in *p, reply_message *m) {
+static void send_reply(fv_link_in *p, reply_message *m) {
     if (!p->call || p->finished) return;
     fv_status st = fv_rpc_call_send(p->call, &m->base);
     if (st != FV_OK) finish(p, st);
 }
 
-static void place_free(fv_peer_place *place) {
+static void place_free(fv_link_slot *place) {
     reply_message m = FOVEA__HANDOFF__V1__PAIR_REPLY__INIT;
     m.reply_case = FOVEA__HANDOFF__V1__PAIR_REPLY__REPLY_TAKEN;
     m.taken = place->turn;
@@ -85,11 +85,11 @@ static void place_free(fv_peer_place *place) {
     send_reply(place->pair, &m);
 }
 
-fv_peer_place *fv_peer_frame(fv_peers_in *all, uint64_t number, uint64_t turn) {
-    fv_peer_in *p = all->first;
+fv_link_slot *fv_link_frame(fv_links_in *all, uint64_t number, uint64_t turn) {
+    fv_link_in *p = all->first;
     while (p && p->number != number) p = p->next;
     for (int i = 0; p && p->call && i < PLACES; i++) {
-        fv_peer_place *place = &p->place[i];
+        fv_link_slot *place = &p->place[i];
         if (!place->used || !place->arrived || place->reused || place->turn != turn) continue;
         place->reused = true;
         p->n_reused++;
@@ -98,8 +98,8 @@ fv_peer_place *fv_peer_frame(fv_peers_in *all, uint64_t number, uint64_t turn) {
     return NULL;
 }
 
-void fv_peer_free_slot(fv_peer_place *place) {
-    fv_peer_in *p = place->pair;
+void fv_link_free_slot(fv_link_slot *place) {
+    fv_link_in *p = place->pair;
     place->reused = false;
     p->n_reused--;
     place_free(place);
@@ -107,8 +107,8 @@ void fv_peer_free_slot(fv_peer_place *place) {
 }
 
 static void on_line_over(void *user, fv_link_thread_move *m) {
-    fv_peer_place *place = m->owner;
-    fv_peer_in *p = user;
+    fv_link_slot *place = m->owner;
+    fv_link_in *p = user;
     place->arrived = true;
     if (place->forgotten)
         place_free(place);
@@ -119,7 +119,7 @@ static void on_line_over(void *user, fv_link_thread_move *m) {
 /* ---- words ----------------------------------------------------------------------------- */
 
 static void on_line_joined(void *user) {
-    fv_peer_in *p = user;
+    fv_link_in *p = user;
     reply_message m = FOVEA__HANDOFF__V1__PAIR_REPLY__INIT;
     p->joined = true;
     m.reply_case = FOVEA__HANDOFF__V1__PAIR_REPLY__REPLY_JOINED;
@@ -128,14 +128,14 @@ static void on_line_joined(void *user) {
 }
 
 static void on_line_failed(void *user, const char *text) {
-    fv_peer_in *p = user;
+    fv_link_in *p = user;
     p->w->pairs.n_failed++;
     FV_LOG(WARN, DECODE, "event=pair-failed reason=\"%s\"", text);
     finish(p, FV_FAIL(FV_EDEVICE, "%s", text));
 }
 
-static fv_status join(fv_peer_in *p, const Fovea__Handoff__V1__PairJoin *join) {
-    const fv_peers_in *all = &p->w->pairs;
+static fv_status join(fv_link_in *p, const Fovea__Handoff__V1__PairJoin *join) {
+    const fv_links_in *all = &p->w->pairs;
     fv_link_thread_options opt = {.bridge = p->w->bridge,
                                   .ops = all->ops,
                                   .device = all->device,
@@ -173,7 +173,7 @@ static fv_status join(fv_peer_in *p, const Fovea__Handoff__V1__PairJoin *join) {
     return fv_rpc_call_send(p->call, &m.base);
 }
 
-static fv_status receive(fv_peer_in *p, uint64_t bytes) {
+static fv_status receive(fv_link_in *p, uint64_t bytes) {
     uint64_t turn = p->n_turn++;
     int i = 0;
     if (bytes == 0) return FV_OK;
@@ -181,8 +181,8 @@ static fv_status receive(fv_peer_in *p, uint64_t bytes) {
     if (!p->joined || bytes > FV_PEER_BYTES_MAX || i == PLACES)
         return FV_FAIL(FV_EINVAL, "turn %llu of %llu bytes, which a pair cannot take now",
                        (unsigned long long)turn, (unsigned long long)bytes);
-    fv_peer_place *place = &p->place[i];
-    *place = (fv_peer_place){.pair = p, .turn = turn, .used = true};
+    fv_link_slot *place = &p->place[i];
+    *place = (fv_link_slot){.pair = p, .turn = turn, .used = true};
     place->move.data = fv_link_thread_buffer(p->line) + (size_t)i * FV_PEER_BYTES_MAX;
     place->move.bytes = bytes;
     place->move.owner = place;
@@ -190,9 +190,9 @@ static fv_status receive(fv_peer_in *p, uint64_t bytes) {
     return FV_OK;
 }
 
-static void forget(fv_peer_in *p, uint64_t turn) {
+static void forget(fv_link_in *p, uint64_t turn) {
     for (int i = 0; i < PLACES; i++) {
-        fv_peer_place *place = &p->place[i];
+        fv_link_slot *place = &p->place[i];
         if (!place->used || place->turn != turn || place->reused) continue;
         place->forgotten = true;
         if (place->arrived) place_free(place);
@@ -200,7 +200,7 @@ static void forget(fv_peer_in *p, uint64_t turn) {
 }
 
 fv_status fv_peer_on_message(fv_rpc_call *c, grpc_byte_buffer *message) {
-    fv_peer_in *p = fv_rpc_call_user(c);
+    fv_link_in *p = fv_rpc_call_user(c);
     ProtobufCMessage *base;
     FV_TRY(fv_rpc_call_unpack(c, &fovea__handoff__v1__pair_request__descriptor, message, &base));
     const word_message *m = (const word_message *)base;
@@ -218,9 +218,9 @@ fv_status fv_peer_on_message(fv_rpc_call *c, grpc_byte_buffer *message) {
 }
 
 /* Ends the link that was idle the longest, so that the caller just refused finds room when it tries again. */
-static void end_idle(fv_peers_in *all) {
-    fv_peer_in *oldest = NULL;
-    for (fv_peer_in *p = all->first; p; p = p->next) {
+static void end_idle(fv_links_in *all) {
+    fv_link_in *oldest = NULL;
+    for (fv_link_in *p = all->first; p; p = p->next) {
         bool idle = p->call && p->joined;
         for (int i = 0; i < PLACES; i++) idle = idle && !p->place[i].used;
         if (idle && (!oldest || p->used_s < oldest->used_s)) oldest = p;
@@ -230,7 +230,7 @@ static void end_idle(fv_peers_in *all) {
 
 fv_status fv_peer_on_start(fv_rpc_call *c) {
     fv_decode_worker *w = fv_rpc_call_service(c);
-    fv_peers_in *all = &w->pairs;
+    fv_links_in *all = &w->pairs;
     fv_caller who;
     FV_TRY(fv_caller_identify(w->opt.callers, c, &who));
     if (!all->ops)
@@ -244,7 +244,7 @@ fv_status fv_peer_on_start(fv_rpc_call *c) {
             "all %u peer links of this worker are in use (--pairs): send the frames by gRPC",
             all->n_now);
     }
-    fv_peer_in *p = calloc(1, sizeof *p);
+    fv_link_in *p = calloc(1, sizeof *p);
     if (!p) return FV_FAIL(FV_ENOMEM, "out of memory for a pair");
     p->w = w;
     p->call = c;
@@ -257,13 +257,13 @@ fv_status fv_peer_on_start(fv_rpc_call *c) {
 }
 
 fv_status fv_peer_on_half_close(fv_rpc_call *c) {
-    fv_peer_in *p = fv_rpc_call_user(c);
+    fv_link_in *p = fv_rpc_call_user(c);
     if (p) finish(p, FV_OK);
     return FV_OK;
 }
 
 void fv_peer_on_end(fv_rpc_call *c, const fv_rpc_end *end) {
-    fv_peer_in *p = fv_rpc_call_user(c);
+    fv_link_in *p = fv_rpc_call_user(c);
     (void)end;
     if (!p) return;
     p->call = NULL;

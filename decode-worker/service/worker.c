@@ -275,7 +275,7 @@ fv_status fv_decode_worker_open(fv_bridge *bridge, const fv_decode_options *opt,
     w->opt = *opt;
     w->bridge = bridge;
     w->drain = (fv_job){.run = run_drain, .owner = w};
-    w->pairs = (fv_peers_in){.ops = opt->pairs,
+    w->pairs = (fv_links_in){.ops = opt->pairs,
                              .device = opt->engine->be.device,
                              .most = opt->pairs_most,
                              .arrived = fv_pushes_look,

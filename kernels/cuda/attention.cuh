@@ -5,7 +5,7 @@
  * kernels/ops.h. */
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/gpu.h"
-#include "kernels/cuda/laying.h"
+#include "kernels/cuda/placement.h"
 
 /* Allows launches of a kernel with `bytes` of dynamic shared memory. The limit applies when a launch is
  * issued, and launches may be deferred (issue.h). So it is set once per kernel, to all that the device

@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-#include "kernels/cuda/laying.h"
+#include "kernels/cuda/placement.h"
 
 static int32_t longest(const fv_attn_args *a, const fv_attn_seq *q, int s) {
     int32_t most = 0;
@@ -41,10 +41,10 @@ static size_t count_positions(const fv_attn_args *a) {
     return n;
 }
 
-static void lay_runs(const fv_attn_args *a, fv_laying *l, fv_cuda_attn_table *t) {
-    fv_cuda_table *run = fv_lay(l, count_runs(a), sizeof *run, &t->run);
-    fv_kv_block *block = fv_lay(l, count_blocks(a), sizeof *block, &t->block);
-    int32_t *position = fv_lay(l, count_positions(a), sizeof *position, &t->position);
+static void lay_runs(const fv_attn_args *a, fv_placement *l, fv_cuda_attn_table *t) {
+    fv_cuda_table *run = fv_place(l, count_runs(a), sizeof *run, &t->run);
+    fv_kv_block *block = fv_place(l, count_blocks(a), sizeof *block, &t->block);
+    int32_t *position = fv_place(l, count_positions(a), sizeof *position, &t->position);
     int32_t at = 0, at_position = 0;
     for (int i = 0; run && i < a->n_seq; i++)
         for (int32_t r = 0; r < a->n_kv * a->seqs[i].n_seg; r++, run++) {
@@ -95,9 +95,9 @@ static int32_t put_bytes(uint8_t *bytes, int32_t *at, const uint8_t *from, int32
     return first;
 }
 
-static void lay_sums(const fv_score_sums_args *sums, fv_laying *l, uint8_t *bytes, int32_t at,
+static void lay_sums(const fv_score_sums_args *sums, fv_placement *l, uint8_t *bytes, int32_t at,
                      fv_cuda_attn_table *t) {
-    fv_cuda_score_sum *to = fv_lay(l, sums ? (size_t)sums->n_sum : 0, sizeof *to, &t->sum);
+    fv_cuda_score_sum *to = fv_place(l, sums ? (size_t)sums->n_sum : 0, sizeof *to, &t->sum);
     for (int i = 0; to && sums && i < sums->n_sum; i++, to++) {
         const fv_score_sum *s = &sums->sums[i];
         *to = (fv_cuda_score_sum){.weight = s->weight,
@@ -114,12 +114,12 @@ static void lay_sums(const fv_score_sums_args *sums, fv_laying *l, uint8_t *byte
     }
 }
 
-static void lay_seqs(const fv_attn_args *a, const fv_cuda_attn_cut *cut, fv_laying *l,
+static void lay_seqs(const fv_attn_args *a, const fv_cuda_attn_cut *cut, fv_placement *l,
                      fv_cuda_attn_table *t) {
-    fv_cuda_attn_seq *seq = fv_lay(l, (size_t)a->n_seq, sizeof *seq, &t->seq);
-    int32_t *masked_tail = fv_lay(l, count_masked(a), sizeof *masked_tail, &t->masked_tail);
-    uint8_t *bytes = fv_lay(l, count_bytes(a, cut->sums), 1, &t->bytes);
-    int32_t *window_from = fv_lay(l, count_windowed(a), sizeof *window_from, &t->window_from);
+    fv_cuda_attn_seq *seq = fv_place(l, (size_t)a->n_seq, sizeof *seq, &t->seq);
+    int32_t *masked_tail = fv_place(l, count_masked(a), sizeof *masked_tail, &t->masked_tail);
+    uint8_t *bytes = fv_place(l, count_bytes(a, cut->sums), 1, &t->bytes);
+    int32_t *window_from = fv_place(l, count_windowed(a), sizeof *window_from, &t->window_from);
     int32_t run = 0, at_masked = 0, at_window = 0, at_byte = 0;
     for (int i = 0; seq && i < a->n_seq; i++, seq++) {
         const fv_attn_seq *q = &a->seqs[i];
@@ -152,12 +152,12 @@ static bool is_few(const fv_attn_seq *q, const fv_cuda_attn_cut *cut) {
 }
 
 /* Lists items of rows, the last rows first: they see most. */
-static void lay_rows(const fv_attn_args *a, const fv_cuda_attn_cut *cut, fv_laying *l,
+static void lay_rows(const fv_attn_args *a, const fv_cuda_attn_cut *cut, fv_placement *l,
                      fv_cuda_attn_table *t) {
     t->n_rows = 0;
     for (int i = 0; i < a->n_seq; i++)
         if (!is_few(&a->seqs[i], cut)) t->n_rows += fv_div_up(a->seqs[i].n_rows, cut->rows);
-    fv_cuda_attn_rows *item = fv_lay(l, (size_t)t->n_rows, sizeof *item, &t->rows);
+    fv_cuda_attn_rows *item = fv_place(l, (size_t)t->n_rows, sizeof *item, &t->rows);
     for (int i = 0; item && i < a->n_seq; i++) {
         int32_t n = a->seqs[i].n_rows;
         if (is_few(&a->seqs[i], cut)) continue;
@@ -173,7 +173,7 @@ static int32_t splits(const fv_attn_args *a, const fv_attn_seq *q, int s) {
     return fv_div_up(longest(a, q, s), FV_CUDA_SPLIT);
 }
 
-static void lay_splits(const fv_attn_args *a, const fv_cuda_attn_cut *cut, fv_laying *l,
+static void lay_splits(const fv_attn_args *a, const fv_cuda_attn_cut *cut, fv_placement *l,
                        fv_cuda_attn_table *t, int64_t *n_part) {
     t->n_split = t->n_few = 0;
     for (int i = 0; i < a->n_seq; i++) {
@@ -181,8 +181,8 @@ static void lay_splits(const fv_attn_args *a, const fv_cuda_attn_cut *cut, fv_la
         for (int s = 0; is_few(&a->seqs[i], cut) && s < a->seqs[i].n_seg; s++)
             t->n_split += splits(a, &a->seqs[i], s);
     }
-    fv_cuda_attn_split *item = fv_lay(l, (size_t)t->n_split, sizeof *item, &t->split);
-    int32_t *few = fv_lay(l, (size_t)t->n_few, sizeof *few, &t->few);
+    fv_cuda_attn_split *item = fv_place(l, (size_t)t->n_split, sizeof *item, &t->split);
+    int32_t *few = fv_place(l, (size_t)t->n_few, sizeof *few, &t->few);
     fv_cuda_attn_seq *seqs = item ? (fv_cuda_attn_seq *)(l->base + t->seq) : NULL;
     int32_t n_before = 0;
     *n_part = 0;
@@ -204,14 +204,14 @@ static void lay_splits(const fv_attn_args *a, const fv_cuda_attn_cut *cut, fv_la
     }
 }
 
-static void lay_sum_items(const fv_attn_args *a, const fv_score_sums_args *sums, fv_laying *l,
+static void lay_sum_items(const fv_attn_args *a, const fv_score_sums_args *sums, fv_placement *l,
                           fv_cuda_attn_table *t) {
     t->n_item = 0;
     for (int i = 0; sums && i < sums->n_sum; i++) {
         const fv_attn_seq *q = &a->seqs[sums->sums[i].seq];
         for (int s = 0; s < q->n_seg; s++) t->n_item += fv_div_up(longest(a, q, s), FV_KV_BLOCK);
     }
-    fv_cuda_sum_item *item = fv_lay(l, (size_t)t->n_item, sizeof *item, &t->item);
+    fv_cuda_sum_item *item = fv_place(l, (size_t)t->n_item, sizeof *item, &t->item);
     for (int i = 0; item && sums && i < sums->n_sum; i++) {
         const fv_attn_seq *q = &a->seqs[sums->sums[i].seq];
         for (int s = 0; s < q->n_seg; s++)
@@ -222,9 +222,9 @@ static void lay_sum_items(const fv_attn_args *a, const fv_score_sums_args *sums,
 
 static size_t lay(const fv_attn_args *a, const fv_cuda_attn_cut *cut, char *base,
                   fv_cuda_attn_table *t, int64_t *n_part) {
-    fv_laying l = {.base = base};
+    fv_placement l = {.base = base};
     uint32_t at;
-    (void)fv_lay(&l, 1, sizeof *t, &at);
+    (void)fv_place(&l, 1, sizeof *t, &at);
     lay_seqs(a, cut, &l, t);
     lay_runs(a, &l, t);
     lay_rows(a, cut, &l, t);

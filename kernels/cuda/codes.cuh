@@ -278,12 +278,12 @@ static codes_seq seq_of(const fv_packed_seq *q, fv_packed_form form) {
 /* Places sequences, and items of one query row each; returns their bytes. */
 static size_t lay(const fv_attn_packed_args *a, fv_packed_form form, char *base, uint32_t *items,
                   int32_t *n) {
-    fv_laying l = {base, 0};
+    fv_placement l = {base, 0};
     uint32_t at;
-    codes_seq *seqs = static_cast<codes_seq *>(fv_lay(&l, (size_t)a->n_seq, sizeof *seqs, &at));
+    codes_seq *seqs = static_cast<codes_seq *>(fv_place(&l, (size_t)a->n_seq, sizeof *seqs, &at));
     *n = 0;
     for (int32_t i = 0; i < a->n_seq; i++) *n += a->seqs[i].n_rows;
-    codes_item *item = static_cast<codes_item *>(fv_lay(&l, (size_t)*n, sizeof *item, items));
+    codes_item *item = static_cast<codes_item *>(fv_place(&l, (size_t)*n, sizeof *item, items));
     for (int32_t i = 0; seqs && i < a->n_seq; i++) {
         seqs[i] = seq_of(&a->seqs[i], form);
         for (int32_t r = 0; r < a->seqs[i].n_rows; r++) {

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "kernels/cuda/factor.h"
-#include "kernels/cuda/laying.h"
+#include "kernels/cuda/placement.h"
 #include "kernels/factor_rule.h"
 
 typedef struct work {
@@ -41,20 +41,20 @@ typedef struct batch {
 
 /* ---- memory ------------------------------------------------------------------------------- */
 
-static fv_tensor lay_matrix(fv_laying *l, int32_t rows, int32_t cols) {
+static fv_tensor lay_matrix(fv_placement *l, int32_t rows, int32_t cols) {
     uint32_t at;
     size_t n = (size_t)rows * (size_t)cols;
-    return fv_tensor_of(fv_lay(l, (n + 63) / 64 * 64, sizeof(float), &at), FV_F32, rows, cols);
+    return fv_tensor_of(fv_place(l, (n + 63) / 64 * 64, sizeof(float), &at), FV_F32, rows, cols);
 }
 
-static void lay_work(work *k, fv_laying *l) {
+static void lay_work(work *k, fv_placement *l) {
     const fv_factor_task *t = k->t;
     int32_t T = t->m.rows, W = t->m.cols, p = k->p;
     size_t square = (size_t)p * (size_t)p;
     uint32_t at;
-    k->g = fv_lay(l, square, sizeof(double), &at);
-    k->e = fv_lay(l, square, sizeof(double), &at);
-    k->w = fv_lay(l, (size_t)p, sizeof(double), &at);
+    k->g = fv_place(l, square, sizeof(double), &at);
+    k->e = fv_place(l, square, sizeof(double), &at);
+    k->w = fv_place(l, (size_t)p, sizeof(double), &at);
     if (t->sketch)
         k->b = lay_matrix(l, p, W);
     else
@@ -75,10 +75,10 @@ static fv_status open_work(fv_cuda *c, fv_factor_task *t, work *k) {
     k->R = t->rank < k->p ? t->rank : k->p;
     assert(t->m.dtype == FV_F32 && t->m.ld == W && T > 0 && W > 0 && t->rank > 0);
     assert(t->u.rows == T && t->u.cols == k->R && t->basis.rows == k->R && t->basis.cols == W);
-    fv_laying size = {0};
+    fv_placement size = {0};
     lay_work(k, &size);
     FV_TRY(fv_buf_alloc(&c->device, size.bytes, FV_BUF_DEVICE, &k->buf));
-    fv_laying l = {.base = k->buf.data};
+    fv_placement l = {.base = k->buf.data};
     lay_work(k, &l);
     t->steps = 0;
     t->unit = 1;
@@ -293,7 +293,7 @@ static void judge(work *k, const double *w, const double *r2) {
         k->kept += w[r];
         if (k->p > k->R) k->gain += fv_factor_missing(r2[r], w[r], w[k->p - 1]);
     }
-    k->tries = fv_factor_tries(k->norm2, k->kept, k->gain, k->t->steps, &k->last);
+    k->tries = fv_factor_try_next(k->norm2, k->kept, k->gain, k->t->steps, &k->last);
 }
 
 static fv_status look(batch *b) {

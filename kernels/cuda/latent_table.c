@@ -3,7 +3,7 @@
 #include <assert.h>
 
 #include "kernels/cuda/latent.h"
-#include "kernels/cuda/laying.h"
+#include "kernels/cuda/placement.h"
 
 /* The most scores in scratch at a time: 64 MiB. */
 static const int64_t SCORES = (int64_t)16 << 20;
@@ -48,15 +48,15 @@ static int32_t put_bits(const fv_packed_part *p, uint16_t *begin) {
     return n;
 }
 
-static void lay_shared(fv_laying *l, const fv_attn_packed_args *a, int32_t i,
+static void lay_shared(fv_placement *l, const fv_attn_packed_args *a, int32_t i,
                        fv_cuda_latent_seq *seqs) {
     const fv_packed_part *part = a->seqs[i].k;
     size_t R = (size_t)part->latent->n_dir;
     int32_t layer = first_with(a, i, same_layer), shape = first_with(a, i, same_bits);
     fv_cuda_latent_seq none, *s = seqs ? &seqs[i] : &none;
     if (layer == i) {
-        float *deviation = fv_lay(l, R, sizeof *deviation, &s->deviation);
-        int8_t *level = fv_lay(l, FV_LATENT_LEVELS, sizeof *level, &s->level);
+        float *deviation = fv_place(l, R, sizeof *deviation, &s->deviation);
+        int8_t *level = fv_place(l, FV_LATENT_LEVELS, sizeof *level, &s->level);
         if (deviation) memcpy(deviation, part->latent->deviation, R * sizeof *deviation);
         if (level) memcpy(level, part->latent->level, FV_LATENT_LEVELS * sizeof *level);
     } else if (seqs) {
@@ -64,7 +64,7 @@ static void lay_shared(fv_laying *l, const fv_attn_packed_args *a, int32_t i,
         s->level = seqs[layer].level;
     }
     if (shape == i) {
-        uint16_t *begin = fv_lay(l, R + 1, sizeof *begin, &s->bits);
+        uint16_t *begin = fv_place(l, R + 1, sizeof *begin, &s->bits);
         if (begin) s->n_dir = put_bits(part, begin);
     } else if (seqs) {
         s->bits = seqs[shape].bits;
@@ -144,10 +144,10 @@ static fv_cuda_latent_item *put_items(fv_cuda_latent_item *to, int32_t seq, int3
 
 static size_t lay(const pass *p, char *base, fv_cuda_latent_size *size) {
     const fv_attn_packed_args *a = p->a;
-    fv_laying l = {.base = base};
+    fv_placement l = {.base = base};
     uint32_t at;
-    fv_cuda_latent_table t = {0}, *to = fv_lay(&l, 1, sizeof t, &at);
-    fv_cuda_latent_seq *seqs = fv_lay(&l, (size_t)a->n_seq, sizeof *seqs, &t.seq);
+    fv_cuda_latent_table t = {0}, *to = fv_place(&l, 1, sizeof t, &at);
+    fv_cuda_latent_seq *seqs = fv_place(&l, (size_t)a->n_seq, sizeof *seqs, &t.seq);
     *size = (fv_cuda_latent_size){0};
     for (int32_t i = 0; i < a->n_seq; i++) {
         if (seqs) seqs[i] = seq_of(p, i, size->n_score);
@@ -157,8 +157,8 @@ static size_t lay(const pass *p, char *base, fv_cuda_latent_size *size) {
     }
     t.n_block = size->n_block;
     t.n_tile = size->n_tile;
-    fv_cuda_latent_item *block = fv_lay(&l, (size_t)t.n_block, sizeof *block, &t.block);
-    fv_cuda_latent_item *tile = fv_lay(&l, (size_t)t.n_tile, sizeof *tile, &t.tile);
+    fv_cuda_latent_item *block = fv_place(&l, (size_t)t.n_block, sizeof *block, &t.block);
+    fv_cuda_latent_item *tile = fv_place(&l, (size_t)t.n_tile, sizeof *tile, &t.tile);
     for (int32_t i = 0; i < a->n_seq; i++) {
         fv_cuda_latent_size one = {0};
         count(p, i, &one);

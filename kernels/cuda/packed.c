@@ -4,7 +4,7 @@
 #include <assert.h>
 #include <string.h>
 
-#include "kernels/cuda/laying.h"
+#include "kernels/cuda/placement.h"
 
 enum { TILE = 16, MOST_D = 256 }; /* vectors of a tensor core tile; columns of a head */
 
@@ -117,10 +117,10 @@ static void put_items(const chosen *x, const fv_cuda_packed_seq *seqs, fv_cuda_w
 }
 
 static size_t lay(const chosen *x, char *base, fv_cuda_packed_size *size) {
-    fv_laying l = {.base = base};
+    fv_placement l = {.base = base};
     uint32_t at;
-    fv_cuda_packed_table t = {0}, *to = fv_lay(&l, 1, sizeof t, &at);
-    fv_cuda_packed_seq *seqs = fv_lay(&l, (size_t)x->a->n_seq, sizeof *seqs, &t.seq);
+    fv_cuda_packed_table t = {0}, *to = fv_place(&l, 1, sizeof t, &at);
+    fv_cuda_packed_seq *seqs = fv_place(&l, (size_t)x->a->n_seq, sizeof *seqs, &t.seq);
     *size = (fv_cuda_packed_size){0};
     for (int32_t i = 0; i < x->a->n_seq; i++) {
         if (!is_chosen(x, i)) continue;
@@ -130,7 +130,7 @@ static size_t lay(const chosen *x, char *base, fv_cuda_packed_size *size) {
     }
     for (int w = 0; w < FV_N_WORK; w++) {
         size_t n = (size_t)(t.n_item[w] = size->n_item[w]);
-        fv_cuda_packed_item *item = fv_lay(&l, n, sizeof *item, &t.item[w]);
+        fv_cuda_packed_item *item = fv_place(&l, n, sizeof *item, &t.item[w]);
         if (item) put_items(x, seqs, (fv_cuda_work)w, item);
     }
     if (to) *to = t;

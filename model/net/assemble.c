@@ -12,7 +12,7 @@
 
 /* Row of `tiles` for the token (y, x) of the span's grid before scaling. */
 static int32_t row_at(const fv_vision *v, const fv_layout_span *s, int32_t y, int32_t x) {
-    return fv_layout_row(s, v->rows / v->cfg->merge, v->cols / v->cfg->merge, y, x);
+    return fv_layout_tower_row(s, v->rows / v->cfg->merge, v->cols / v->cfg->merge, y, x);
 }
 
 typedef struct sample {

@@ -136,7 +136,7 @@ static void add_span(const fv_layout_span *s, int32_t side, int32_t at, made *m)
     for (int32_t y = 0; y < s->h; y++)
         for (int32_t x = 0; x < w; x++) {
             m->token[m->n] = at + y * s->w + x;
-            m->row[m->n++] = fv_layout_row(s, side, side, y, x);
+            m->row[m->n++] = fv_layout_tower_row(s, side, side, y, x);
         }
 }
 

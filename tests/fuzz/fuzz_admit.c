@@ -79,7 +79,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
     if (fv_rpc_unpack(&fovea__inference__v1__generate_request__descriptor, b, &arena, &p) ==
         FV_OK) {
         const request_message *r = (const request_message *)p;
-        fv_need need = {0};
+        fv_request_bounds need = {0};
         fv_status st = fv_admit(r, &model, 60000, data[0] & 64 ? UINT32_MAX : 32, &need);
         if (st == FV_OK)
             expect(need.max_tokens > 0 && need.bytes > 0 &&

@@ -22,7 +22,7 @@ static uint32_t id_list[] = {1, 2, 999, 3};
 /* The header of a PNG of 20 x 10 pixels. */
 static uint8_t bytes[] = "\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x14\0\0\0\x0a";
 static request_message req;
-static fv_need need;
+static fv_request_bounds need;
 static uint32_t tokens_default = 64;
 static uint32_t keep_ms_max;
 

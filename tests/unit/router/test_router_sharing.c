@@ -1,4 +1,4 @@
-/* Sharing (router/sharers.h, router/queue.c): slots of decode workers, the queue, and clients that
+/* Sharing (router/accounts.h, router/queue.c): slots of decode workers, the queue, and clients that
  * do not read. */
 #include <criterion/criterion.h>
 #include <stdio.h>

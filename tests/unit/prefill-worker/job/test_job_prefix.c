@@ -380,18 +380,18 @@ Test(job_prefix, policies_that_act_after_layers_share_with_exact_and_all_keep_th
 
 Test(job_prefix, an_answer_that_is_replayed_again_is_computed_from_where_it_has_grown,
      .timeout = 300) {
-    static const char *const policies[] = {"", "quality", "select=snapkv", "evict=vta,tau=20"};
+    static const char *const forms[] = {"", "quality", "select=snapkv", "evict=vta,tau=20"};
     open_nano();
-    for (size_t i = 0; i < sizeof policies / sizeof *policies; i++) {
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
         sample s = question(5, 0, 6, 0);
         open_cache(1 << 28);
         for (int k = 0; k < REPLAY; k++) s.replay[k] = 5 + k % 7;
         s.n_replay = 100;
-        cr_assert_eq(same_under(&s, policies[i], true), 0);
+        cr_assert_eq(same_under(&s, forms[i], true), 0);
         s.n_replay = 150;
-        int32_t rows = same_under(&s, policies[i], false);
-        cr_assert_gt(rows, 0, "%s", policies[i]);
-        if (!*policies[i]) cr_assert_gt(rows, 144 + 64, "%d rows, of the answer too", rows);
+        int32_t rows = same_under(&s, forms[i], false);
+        cr_assert_gt(rows, 0, "%s", forms[i]);
+        if (!*forms[i]) cr_assert_gt(rows, 144 + 64, "%d rows, of the answer too", rows);
     }
     close_rig();
 }

@@ -1,5 +1,5 @@
-#ifndef FOVEA_ROUTER_SHARERS_H
-#define FOVEA_ROUTER_SHARERS_H
+#ifndef FOVEA_ROUTER_ACCOUNTS_H
+#define FOVEA_ROUTER_ACCOUNTS_H
 
 /* SHARERS: the tenants or client addresses that share the queue and the workers' slots.
  *
@@ -18,8 +18,8 @@
 
 enum { FV_SHARERS_MAX = 4096, FV_SHARER_NAME_MAX = 127 };
 
-typedef struct fv_sharer {
-    struct fv_sharer *next; /* of all, most recently used first */
+typedef struct fv_account {
+    struct fv_account *next; /* of all, most recently used first */
     char name[FV_SHARER_NAME_MAX + 1];
     double weight;
     int32_t index;     /* 0, 1, ...: its place in fv_fleet.share */
@@ -27,17 +27,17 @@ typedef struct fv_sharer {
     int32_t n_request; /* present requests */
     int32_t n_queued;  /* queued ones; with bytes_queued kept by router/request.c */
     size_t bytes_queued;
-} fv_sharer;
+} fv_account;
 
-typedef struct fv_sharers fv_sharers; /* opaque */
+typedef struct fv_accounts fv_accounts; /* opaque */
 
 /* trusted: proxies whose x-forwarded-for is believed; NULL: none. Borrowed. */
-fv_status fv_sharers_open(const fv_trusted *trusted, fv_sharers **out);
-void fv_sharers_close(fv_sharers *s); /* no request is left; NULL is fine */
+fv_status fv_accounts_open(const fv_trusted *trusted, fv_accounts **out);
+void fv_accounts_close(fv_accounts *s); /* no request is left; NULL is fine */
 
-/* Finds the sharer of a new request; give it back with fv_sharer_give. FV_ENOMEM. */
-fv_status fv_sharers_take(fv_sharers *s, const fv_tenant_use *tenant, fv_rpc_call *call,
-                          fv_sharer **out);
-void fv_sharer_give(fv_sharer *x);
+/* Finds the sharer of a new request; give it back with fv_account_give. FV_ENOMEM. */
+fv_status fv_accounts_take(fv_accounts *s, const fv_tenant_use *tenant, fv_rpc_call *call,
+                           fv_account **out);
+void fv_account_give(fv_account *x);
 
 #endif
