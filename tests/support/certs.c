@@ -76,7 +76,7 @@ static void extend(X509 *x, X509 *issuer, int nid, const char *value) {
 static X509 *make(const char *name, EVP_PKEY *key, X509 *issuer, EVP_PKEY *by, const char *san,
                   int hours) {
     X509 *x = X509_new();
-    uint64_t serial;
+    uint64_t serial = 0;
     SURE(x && RAND_bytes((unsigned char *)&serial, sizeof serial) == 1);
     X509_set_version(x, 2);
     ASN1_INTEGER_set_uint64(X509_get_serialNumber(x), serial >> 1);
