@@ -1,16 +1,20 @@
 /* The grammars that this process has compiled, so that all answers of a schema share one, and why others were refused,
  * so that a hostile spec costs once. A few dozen are kept, the least recently used goes first; those in use
  * live on by their references. Any thread. */
+#include <openssl/evp.h>
 #include <stdlib.h>
 #include <string.h>
-#include <xxhash.h>
 
 #include "grammar/internal.h"
 
 enum { KEPT_MAX = 48 };
 
+typedef struct digest {
+    uint8_t bytes[32];
+} digest;
+
 typedef struct entry {
-    XXH128_hash_t digest;
+    digest digest;
     fv_grammar *grammar; /* NULL: refused */
     fv_error fault;
     uint64_t used; /* 0: empty */
@@ -20,19 +24,27 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static entry kept[KEPT_MAX];
 static uint64_t clock_of_uses;
 
-static XXH128_hash_t digest_of(const fv_grammar_spec *s) {
-    XXH128_hash_t h = XXH3_128bits_withSeed(s->n_text ? s->text : "", s->n_text, (uint64_t)s->kind);
-    for (size_t i = 0; i < s->n_choice;
-         i++) { /* of the one before and the next text, where both end known */
-        const XXH128_hash_t both[] = {h, XXH3_128bits(s->choice[i], strlen(s->choice[i]))};
-        h = XXH3_128bits(both, sizeof both);
-    }
-    return h;
+static bool add(EVP_MD_CTX *c, const void *bytes, size_t n) {
+    const uint64_t length = n; /* so that no two specs give the same bytes */
+    return EVP_DigestUpdate(c, &length, sizeof length) && EVP_DigestUpdate(c, bytes, n);
 }
 
-static entry *find(XXH128_hash_t digest) {
+/* A cryptographic digest: callers choose specs, and one must not find another's grammar. */
+static fv_status digest_of(const fv_grammar_spec *s, digest *out) {
+    const uint64_t counts[] = {(uint64_t)s->kind, s->n_choice};
+    EVP_MD_CTX *c = EVP_MD_CTX_new();
+    bool done = c && EVP_DigestInit_ex(c, EVP_sha256(), NULL) && add(c, counts, sizeof counts) &&
+                add(c, s->n_text ? s->text : "", s->n_text);
+    for (size_t i = 0; done && i < s->n_choice; i++)
+        done = add(c, s->choice[i], strlen(s->choice[i]));
+    done = done && EVP_DigestFinal_ex(c, out->bytes, NULL);
+    EVP_MD_CTX_free(c);
+    return done ? FV_OK : FV_FAIL(FV_ENOMEM, "libcrypto computed no digest of a grammar");
+}
+
+static entry *find(const digest *d) {
     for (int i = 0; i < KEPT_MAX; i++)
-        if (kept[i].used && XXH128_isEqual(kept[i].digest, digest)) return &kept[i];
+        if (kept[i].used && memcmp(&kept[i].digest, d, sizeof *d) == 0) return &kept[i];
     return NULL;
 }
 
@@ -44,9 +56,9 @@ static entry *oldest(void) {
 }
 
 /* Gives the kept result, with a reference to its grammar; false: there is none. */
-static bool take(XXH128_hash_t digest, fv_grammar **g, fv_error *fault) {
+static bool take(const digest *d, fv_grammar **g, fv_error *fault) {
     pthread_mutex_lock(&lock);
-    entry *e = find(digest);
+    entry *e = find(d);
     if (e) {
         *g = e->grammar ? fv_grammar_ref(e->grammar) : NULL;
         *fault = e->fault;
@@ -57,25 +69,26 @@ static bool take(XXH128_hash_t digest, fv_grammar **g, fv_error *fault) {
 }
 
 /* Keeps a result. */
-static void keep(XXH128_hash_t digest, fv_grammar *g, const fv_error *fault) {
+static void keep(const digest *d, fv_grammar *g, const fv_error *fault) {
     fv_grammar *gone = NULL;
     pthread_mutex_lock(&lock);
-    if (!find(digest)) {
+    if (!find(d)) {
         entry *e = oldest();
         gone = e->grammar;
-        *e = (entry){digest, g ? fv_grammar_ref(g) : NULL, *fault, ++clock_of_uses};
+        *e = (entry){*d, g ? fv_grammar_ref(g) : NULL, *fault, ++clock_of_uses};
     }
     pthread_mutex_unlock(&lock);
     fv_grammar_unref(gone);
 }
 
 fv_status fv_grammar_get(const fv_grammar_spec *spec, fv_grammar **out) {
-    const XXH128_hash_t digest = digest_of(spec);
+    digest d;
+    FV_TRY(digest_of(spec, &d));
     fv_grammar *g = NULL;
     fv_error fault = {0};
-    if (!take(digest, &g, &fault)) {
+    if (!take(&d, &g, &fault)) {
         fv_error_take(&fault, fv_grammar_compile(spec, NULL, &g));
-        if (fault.status == FV_OK || fault.status == FV_EINVAL) keep(digest, g, &fault);
+        if (fault.status == FV_OK || fault.status == FV_EINVAL) keep(&d, g, &fault);
     }
     if (fault.status != FV_OK) return fv_error_raise(&fault);
     *out = g;
