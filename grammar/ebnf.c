@@ -3,7 +3,7 @@
  * %import common.NAME, %ignore, and, as in llguidance, %json {schema}.
  *
  * A rule that begins with itself (`sum: sum "+" term | term`) becomes a repetition; through other rules this is
- * refused later. What %ignore names may follow each terminal within a rule, up to FV_SPACE_RUN_MAX times. */
+ * refused later. Texts that %ignore names may follow each terminal within a rule, up to FV_SPACE_RUN_MAX times. */
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
@@ -81,7 +81,7 @@ static fv_status rule_named(reader *r, const char *name, size_t n, int32_t *out)
 
 /* ---- literals ------------------------------------------------------------------------------- */
 
-/* One character of a literal, escapes included, as an expression. */
+/* Reads a character of a literal, which may be an escape, as an expression. */
 static fv_status character(reader *r, int32_t *cp) {
     fv_expr *e;
     if (r->s[r->at] != '\\') {
@@ -188,7 +188,7 @@ static fv_status group(reader *r, const char *close, fv_expr **out) {
     return take(r, close) ? FV_OK : wrong(r, "a group is not closed");
 }
 
-/* What %ignore names may follow a terminal. */
+/* Lets texts that %ignore names follow a terminal. */
 static fv_status after_terminal(reader *r, fv_expr **e) {
     fv_expr *ignored;
     if (!r->ignores || !r->in_rule) return FV_OK;

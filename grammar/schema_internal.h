@@ -3,7 +3,7 @@
 
 /* Shared by the files grammar/schema*.c.
  *
- * What a value must satisfy is a conjunction: a list of schemas of the document. It becomes flat by following $ref and
+ * A value must satisfy a conjunction: a list of schemas of the document. It becomes flat by following $ref and
  * allOf; anyOf and oneOf become alternatives of conjunctions, in which they are marked as done. Members of objects
  * and elements of arrays have conjunctions too, collected from all schemas of theirs. Each different conjunction is a
  * rule, made once, so recursion ends; rules that are still to be made wait in a list, so nothing here recurses over

@@ -91,27 +91,27 @@ fv_status fv_kv_staging(fv_kv_pool *p, size_t bytes, void **out) {
 
 /* ---- accounts ---------------------------------------------------------------------------- */
 
-static void enlist(fv_kv_account *a, fv_kv_account **list) {
+static void link_account(fv_kv_account *a, fv_kv_account **list) {
     a->next = *list;
     a->link = list;
     if (a->next) a->next->link = &a->next;
     *list = a;
 }
 
-static void delist(fv_kv_account *a) {
+static void unlink_account(fv_kv_account *a) {
     *a->link = a->next;
     if (a->next) a->next->link = a->link;
 }
 
 void fv_kv_account_open(fv_kv_account *a, fv_kv_pool *pool) {
     *a = (fv_kv_account){.pool = pool, .shape = &pool->shape, .device = pool->device, .owner = ""};
-    enlist(a, &pool->accounts);
+    link_account(a, &pool->accounts);
 }
 
 void fv_kv_account_close(fv_kv_account *a) {
     fv_kv_account_release(a);
     assert(a->held == 0);
-    delist(a);
+    unlink_account(a);
 }
 
 /* Returns bytes to the pool. */
@@ -131,8 +131,8 @@ void fv_kv_account_set_idle(fv_kv_account *a, bool idle) {
     if (a->idle == idle) return;
     assert(a->reserved == 0);
     a->idle = idle;
-    delist(a);
-    enlist(a, idle ? &a->pool->idle : &a->pool->accounts); /* no caller goes over idle ones */
+    unlink_account(a);
+    link_account(a, idle ? &a->pool->idle : &a->pool->accounts); /* no caller goes over idle ones */
     a->pool->bytes_idle = idle ? a->pool->bytes_idle + a->held : a->pool->bytes_idle - a->held;
 }
 

@@ -11,7 +11,7 @@
  *   (unread, read, encode, run: job.h)
  *   keep     keeps what was computed, before anything changes the store
  *
- * What is kept are raw rows, as they are computed before `select` and `pack` change them. So all policies share them
+ * The cache keeps raw rows, as they are computed before `select` and `pack` change them. So all policies share them
  * that only act after a layer has run: rows are selected and packed anew, each time from the same bits. Policies that drop
  * tokens between the layers, or share keys, compute whole prompts. */
 #include "prefill-worker/job/job.h"

@@ -6,7 +6,7 @@
  *       yes: WAITING until that task has kept it, then once more
  *       no:  the prefix is taken; other tasks may wait for this one from now on
  *
- * So of many requests with one image that arrive together, one computes it. A task waits only for one whose memory is
+ * Of many requests with one image that arrive together, only one computes it. A task waits only for one whose memory is
  * granted, so no wait depends on a peer's answer. It waits again only if the last wait has helped, and no longer when
  * another task has ended its run and what it computed could not be kept, so prompts that are too long to be kept run
  * together as they would without a cache. On the computing thread. */

@@ -43,7 +43,7 @@ static void delta_token_of(const fv_delta_rule_args *a, int64_t r, int32_t h, de
     t->o = row_f32(&a->o, r) + (ptrdiff_t)h * a->d_value;
 }
 
-/* One token in `nv` vectors of columns from c on. */
+/* Runs a token on `nv` vectors of columns from c on. */
 static ALWAYS_INLINE void delta_columns(const delta_token *t, float *S, size_t ld, int32_t n,
                                         int32_t c, const int nv) {
     const f32x16 alpha = f32x16_all(t->alpha), beta = f32x16_all(t->beta);

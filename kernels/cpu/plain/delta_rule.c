@@ -14,7 +14,7 @@ static float squares(const float *x, int32_t n) {
     return acc[0];
 }
 
-/* One token in one column of a state, whose rows are ld apart. */
+/* Runs a token on a column of a state whose rows are ld apart. */
 static float column(float *S, int32_t ld, int32_t n, float alpha, float beta, float value,
                     const float *q, const float *k) {
     float m = 0.0f, o = 0.0f;

@@ -221,7 +221,7 @@ static void test_delta_rule(device_test *d) {
 
 enum { KEYS = 16, VALUES = 32, WIDE = 128, COLUMNS = (2 * KEYS + VALUES) * WIDE };
 
-/* One token, and a prompt, in a layer of Qwen3.5 9B. */
+/* Times a token, and a prompt, in a layer of Qwen3.5 9B. */
 static void perf_causal_conv(device_test *d) {
     if (!on_cpu(d)) return;
     fv_recurrent_seq seq = {.state = state_new(3 * COLUMNS, true)};
