@@ -307,12 +307,19 @@ static int by_name(const void *a, const void *b) {
     return strcmp(((const fv_tensor_spec *)a)->name, ((const fv_tensor_spec *)b)->name);
 }
 
+/* Whether a tensor is of Gemma 4's tower or connector for sound, which is not read. */
+static bool is_of_audio(const fv_checkpoint *ck, const char *name) {
+    return ck->cfg.text.slide_d > 0 &&
+           (!strncmp(name, "model.audio_tower.", 18) || !strncmp(name, "model.embed_audio.", 18));
+}
+
 /* Refuses a tensor that config.json does not account for: the network would differ from the trained
  * one. */
 static fv_status refuse_leftover(const fv_checkpoint *ck) {
     fv_tensor_spec *all, want;
     int32_t n;
     int32_t n_predict = 0; /* of layers that predict tokens further ahead */
+    int32_t n_audio = 0;
     fv_status st = FV_OK;
     FV_TRY(fv_tensor_specs_build(&ck->cfg, true, &all, &n));
     qsort(all, (size_t)n, sizeof *all, by_name);
@@ -320,6 +327,10 @@ static fv_status refuse_leftover(const fv_checkpoint *ck) {
         const fv_shard_tensor *t = fv_shards_at(ck->shards, i);
         if (ck->cfg.text.recurrent.n && strncmp(t->canonical, "mtp.", 4) == 0) {
             n_predict++;
+            continue;
+        }
+        if (is_of_audio(ck, t->canonical)) {
+            n_audio++;
             continue;
         }
         if (!fv_compressed_belongs(t->canonical, want.name)) strcpy(want.name, t->canonical);
@@ -330,6 +341,7 @@ static fv_status refuse_leftover(const fv_checkpoint *ck) {
                      ck->dir, t->entry->name, t->file);
     }
     free(all);
+    if (n_audio) FV_LOG(INFO, MODEL, "event=audio tensors=%d use=none", n_audio);
     if (n_predict) FV_LOG(INFO, MODEL, "event=mtp tensors=%d use=none", n_predict);
     return st;
 }

@@ -48,6 +48,7 @@ typedef struct fv_image_config {
     int32_t resample; /* 0 nearest, 1 lanczos, 2 bilinear, 3 bicubic */
     double rescale_factor;
     float mean[3], std[3];
+    bool no_normalize; /* in a family's row: do_normalize is false unless the file says else */
 } fv_image_config;
 
 struct json_t; /* text/json.h */

@@ -76,6 +76,10 @@ fv_status fv_config_read_crop(const json_t *obj, const char *where, fv_layout_si
  * pinpoints. */
 fv_status fv_config_read_anyres(const json_t *obj, const char *where, fv_layout_config *l);
 
+/* Parses Gemma 4's keys of heads, RoPE, windows and scales. t has the heads of sliding layers on entry;
+ * `unified`: with the defaults of Gemma 4 12B's class. */
+fv_status fv_config_gemma4(const json_t *obj, const char *where, bool unified, fv_text_config *t);
+
 /* Parses the keys of recurrent layers (Gated DeltaNet). t has the file's layers on entry; on return a
  * layer is a repetition of their pattern (fv_recurrent_config). */
 fv_status fv_config_recurrent(const json_t *obj, const char *where, fv_text_config *t);

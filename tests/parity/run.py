@@ -233,7 +233,7 @@ def main():
             return 0 if precision.run(program, a.bf16, a.seed, directory) else 1
         chosen = (cases.make_cases(a.configs, a.seed) + cases.make_text_cases(40, a.seed)
                   + cases.make_sliding_cases(12, a.seed)
-                  + cases.make_gemma_text_cases(12, a.seed) + cases.make_small_text_cases(12, a.seed)
+                  + cases.make_gemma_text_cases(12, a.seed) + cases.make_gemma4_text_cases(12, a.seed) + cases.make_small_text_cases(12, a.seed)
                   + families.make_family_cases(12, a.seed) + written.make_written())
         if a.only:
             chosen = [c for c in chosen if a.only in (c.name, c.name.rpartition("_")[0])]
