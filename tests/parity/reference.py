@@ -272,6 +272,13 @@ class Reference:
 
     def first(self, inputs, made):
         """The prompt, and in `made` what it shows of the images."""
+        if self.model.config.model_type == "gemma4_unified":
+            # The class has two masks: that of its `forward`, Gemma 3's, and that which it makes for `generate`, which
+            # is the one of the other Gemma 4 models: images are whole in sliding layers, inside of the window.
+            inputs = dict(inputs)
+            embeds = self.model.get_input_embeddings()(inputs["input_ids"].clamp(max=3))
+            inputs["attention_mask"] = self.model.create_masks_for_generate(
+                self.model.config, embeds, inputs["attention_mask"], None, None, inputs.get("mm_token_type_ids"))
         with watched(self.model.model, made) if "pixel_values" in made else contextlib.nullcontext():
             return self.model(**inputs, use_cache=True, logits_to_keep=1)
 
