@@ -41,6 +41,10 @@ fv_status fv_config_features_parse(const json_t *root, const char *where, fv_mod
 fv_status fv_config_llava_parse(const json_t *root, const char *where, fv_model_config *cfg);
 fv_status fv_config_llava_sizes(const json_t *obj, const char *where, fv_layout_config *l);
 
+/* What InternVL's two layouts share: downsample_ratio, and the sizes in the image processor's file. */
+fv_status fv_config_ratio_parse(const json_t *root, const char *where, fv_vision_config *v);
+fv_status fv_config_internvl_sizes(const json_t *obj, const char *where, fv_layout_config *l);
+
 /* Parses keys that LLaVA-NeXT and LLaVA-OneVision share; without image_grid_pinpoints the n sizes
  * of `pinpoint` are used. */
 fv_status fv_config_tiles_parse(const json_t *root, const char *where, int32_t n,

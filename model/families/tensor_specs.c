@@ -76,6 +76,7 @@ typedef enum when {
     VISION_QKV, /* q, k and v as separate tensors */
     VISION_BIAS_QKV,
     VISION_FUSED,
+    VISION_BIAS_FUSED,
     VISION_BIAS_O,
     VISION_PLAIN, /* FFN without a gate, its biases, and the gated FFN */
     VISION_PLAIN_BIAS,
@@ -280,7 +281,7 @@ static const row vision_layer[] = {
     {"self_attn.q_norm.weight", E(q_norm), {DIM_VD}, FV_ROLE_NORM, VISION_QK_NORM},
     {"self_attn.k_norm.weight", E(k_norm), {DIM_VD}, FV_ROLE_NORM, VISION_QK_NORM},
     {"self_attn.qkv.weight", E(qkv), {DIM_V3D, DIM_VD}, FV_ROLE_LINEAR, VISION_FUSED},
-    {"self_attn.qkv.bias", E(qkv_bias), {DIM_V3D}, FV_ROLE_BIAS, VISION_FUSED},
+    {"self_attn.qkv.bias", E(qkv_bias), {DIM_V3D}, FV_ROLE_BIAS, VISION_BIAS_FUSED},
     {"self_attn.v_proj.weight", E(v), {DIM_VD, DIM_VD}, FV_ROLE_LINEAR, VISION_QKV},
     {"self_attn.v_proj.bias", E(v_bias), {DIM_VD}, FV_ROLE_BIAS, VISION_BIAS_QKV},
     {"self_attn.out_proj.weight", E(o), {DIM_VD, DIM_VD}, FV_ROLE_LINEAR, ALWAYS},
@@ -435,6 +436,7 @@ static bool exists(const builder *b, when w, int32_t layer) {
     case VISION_QKV: return !v->fused_qkv;
     case VISION_BIAS_QKV: return v->bias_qkv && !v->fused_qkv;
     case VISION_FUSED: return v->fused_qkv;
+    case VISION_BIAS_FUSED: return v->fused_qkv && v->bias_qkv;
     case VISION_BIAS_O: return v->bias_o;
     case VISION_PLAIN: return !v->gated;
     case VISION_PLAIN_BIAS: return !v->gated && v->bias_mlp;

@@ -81,6 +81,7 @@ static void split_qkv(fv_vision_layer *w) {
     int32_t d = w->qkv.cols;
     for (int32_t i = 0; w->qkv.data && i < 3; i++) {
         *part[i] = fv_tensor_rows(w->qkv, i * d, d);
+        if (!w->qkv_bias.data) continue;
         *bias[i] = w->qkv_bias;
         bias[i]->cols = bias[i]->ld = d;
         bias[i]->data =

@@ -6,11 +6,12 @@ import io
 import random
 
 import cases
+import internvl_chat
 from cases import Case, deal
 
 # llava_mrope is LLaVA with the text model of a Qwen-VL family, and so with positions in a grid.
 FAMILIES = ["llava_next", "llava_onevision", "idefics3", "smolvlm", "llava_siglip", "llava_mrope",
-            "internvl", "mistral3", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_5", "gemma3", "video_llava", "mobilevlm", "qwen2_vl_video", "qwen2_5_vl_video", "qwen3_vl_video", "qwen3_5_video", "video_llava_video",
+            "internvl", "internvl_chat", "mistral3", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_5", "gemma3", "video_llava", "mobilevlm", "qwen2_vl_video", "qwen2_5_vl_video", "qwen3_vl_video", "qwen3_5_video", "video_llava_video",
             "llava_granite", "llava_phi3", "ministral3", "qwen3_vl_moe", "qwen3_vl_moe_video", "qwen3_5_moe", "qwen3_5_moe_video", "pixtral", "shieldgemma2"]
 # Families of the list that are others with a certain text model.
 WITH_TEXT = {"llava_granite": ("llava_next", "granite"), "llava_phi3": ("llava", "phi3"),
@@ -21,7 +22,7 @@ CLASSES = {"llava_next": "LlavaNext", "llava_onevision": "LlavaOnevision", "idef
            "gemma3": "Gemma3", "shieldgemma2": "ShieldGemma2", "video_llava": "VideoLlava"}
 QWEN_VL = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe")
 # The text of an image in a prompt.
-IMAGE_TOKENS = {"gemma3": "<start_of_image>", "shieldgemma2": "<start_of_image>", "internvl": "<IMG_CONTEXT>", "mistral3": "[IMG]", "pixtral": "[IMG]"} | dict.fromkeys(
+IMAGE_TOKENS = {"gemma3": "<start_of_image>", "shieldgemma2": "<start_of_image>", "internvl": "<IMG_CONTEXT>", "internvl_chat": "<IMG_CONTEXT>", "mistral3": "[IMG]", "pixtral": "[IMG]"} | dict.fromkeys(
     QWEN_VL, "<|vision_start|><|image_pad|><|vision_end|>")
 # (patch, patches along a side, merged along a side, pixels left over)
 MERGED = [(14, 4, 2, 0), (4, 6, 3, 0), (5, 4, 4, 3), (8, 2, 1, 0), (7, 6, 2, 5), (4, 25, 5, 0),
@@ -167,7 +168,7 @@ def config_of(rng, card, family):
     if family == "mobilevlm":
         return mobilevlm(rng, card, cases.text_config(rng, card, vocab, False), image), image
     name = "llava" if family in ("llava_siglip", "llava_mrope") else family
-    config = {"architectures": [CLASSES[name] + "ForConditionalGeneration"], "model_type": name,
+    config = {"architectures": [CLASSES.get(name, "") + "ForConditionalGeneration"], "model_type": name,
               "text_config": cases.text_config(rng, card, vocab, False),
               "tie_word_embeddings": card["tied"]}
     if name in ("idefics3", "smolvlm"):
@@ -199,6 +200,8 @@ def config_of(rng, card, family):
             del config["text_config"], text["model_type"]
             config = text | config
         return config, patch * card["grid"][2] * 4
+    if name == "internvl_chat":
+        return internvl_chat.config_of(rng, card, config["text_config"], tower(card, "intern_vit_6b", image)), image
     if name == "internvl":
         return config | internvl(rng, card, image) | {"image_token_id": image_token}, image
     siglip = family != "video_llava" and (family != "llava_next" or rng.random() < 0.2)
@@ -254,12 +257,13 @@ def make_family_cases(n, seed, pairs=True):
         family = name.removesuffix("_video")
         family, of_text = WITH_TEXT.get(family, (family, None))
         rng = random.Random(f"{name} {seed}")
-        merged = family in ("idefics3", "smolvlm", "internvl", "mistral3", "gemma3", "shieldgemma2") + QWEN_VL
+        merged = family in ("idefics3", "smolvlm", "internvl", "internvl_chat", "mistral3", "gemma3", "shieldgemma2") + QWEN_VL
         mrope = family == "llava_mrope"
-        grids = [g for g in MERGED if family != "internvl" or g[2] & (g[2] - 1) == 0]
+        grids = [g for g in MERGED if not family.startswith("internvl") or g[2] & (g[2] - 1) == 0]
         columns = {
             "family": [of_text] if of_text else ["qwen2_vl_text", "qwen2_5_vl_text", "qwen3_vl_text"] if mrope else
                       ["gemma3_text"] if family == "shieldgemma2" else [family + "_text"] if family in QWEN_VL + ("gemma3",) else ["llama"] if family == "mobilevlm" else
+                      ["qwen2", "qwen3", "llama", "phi3"] if family == "internvl_chat" else
                       ["llama", "mistral", "qwen2", "qwen3"], "heads": cases.HEADS,
             "layers": [1, 2, 3], "width": [24, 36, 52, 60, 64], "ffn": [40, 77, 99],
             "eps": [1e-5, 1e-6], "act": ["silu"], "rope": cases.ROPES, "bias": [True, False],
