@@ -52,9 +52,9 @@ static const shape *find_shape(const char *name) {
 /* M-RoPE's sections in the proportions 16, 24, 24 of 64 frequencies, or 24, 20, 20 if
  * interleaved. */
 static void add_sections(const shape *s, const char *family, json_t *rope) {
-    bool recurrent = !strncmp(family, "qwen3_5", 7);
+    bool recurrent = !strncmp(family, "qwen3_5", 7), glm4v = !strcmp(family, "glm4v_text");
     bool interleaved = recurrent || !strncmp(family, "qwen3_vl", 8);
-    int32_t half = s->d_head / (recurrent ? 4 : 2), hw = half * (interleaved ? 5 : 6) / 16;
+    int32_t half = s->d_head / (recurrent || glm4v ? 4 : 2), hw = half * (interleaved ? 5 : 6) / 16;
     json_object_set_new(rope, "mrope_section", json_pack("[i,i,i]", half - 2 * hw, hw, hw));
     if (interleaved) json_object_set_new(rope, "mrope_interleaved", json_true());
 }
@@ -126,12 +126,16 @@ static json_t *text_json(const shape *s, const char *family, bool v5) {
     if (!t) return NULL;
     /* Qwen's texts start without a bos token. */
     json_object_set_new(t, "bos_token_id",
-                        strncmp(family, "qwen", 4) ? json_integer(BOS) : json_null());
-    bool recurrent = !strncmp(family, "qwen3_5", 7), sections = recurrent || strstr(family, "_vl_");
+                        strncmp(family, "qwen", 4) && strncmp(family, "glm", 3) ? json_integer(BOS)
+                                                                                : json_null());
+    bool recurrent = !strncmp(family, "qwen3_5", 7), glm = !strncmp(family, "glm", 3);
+    bool sections = recurrent || glm || strstr(family, "_vl_");
     json_t *rope = json_pack("{s:s}", "rope_type", "default");
     if (sections) add_sections(s, family, rope);
     add_text_keys(family, s->d_ffn, t, rope);
     if (recurrent) add_recurrent_keys(s, t, rope);
+    if (!strcmp(family, "glm4v_text"))
+        json_object_set_new(rope, "partial_rotary_factor", json_real(0.5));
     bool plain = json_object_size(rope) == 1;
     json_object_set_new(v5 ? rope : t, "rope_theta", json_real(10000.0));
     if (v5 || !plain)
@@ -178,7 +182,7 @@ static json_t *vision_json(const shape *s, const fv_family *f) {
 }
 
 static bool is_qwen_vl(fv_layout_family f) {
-    return f == FV_LAYOUT_QWEN_VL || f == FV_LAYOUT_QWEN3_VL;
+    return f == FV_LAYOUT_QWEN_VL || f == FV_LAYOUT_QWEN3_VL || f == FV_LAYOUT_GLM4V;
 }
 
 /* The tower's keys in a Qwen-VL model; windows have 2 x 2 tokens. */
@@ -197,6 +201,12 @@ static json_t *qwen_vl_json(const shape *s, const fv_family *f) {
     json_object_set_new(v, "hidden_size", json_integer(s->vision_d));
     json_object_set_new(v, "intermediate_size", json_integer(s->vision_ffn));
     json_object_set_new(v, "out_hidden_size", json_integer(s->d_model));
+    if (f->layout == FV_LAYOUT_GLM4V) {
+        json_object_update_new(v, json_pack("{s:s, s:i, s:b, s:f}", "hidden_act", "silu",
+                                            "image_size", SIDE * s->patch, "attention_bias",
+                                            !strcmp(f->name, "glm_ocr"), "rms_norm_eps", 1e-5));
+        return v;
+    }
     bool deepstack = strncmp(f->name, "qwen3_5", 7);
     if (f->layout == FV_LAYOUT_QWEN3_VL) {
         json_object_set_new(v, "hidden_act", json_string("gelu_pytorch_tanh"));
@@ -553,6 +563,7 @@ static json_t *processor_json(const fv_model_config *cfg) {
                          "[IMG]", "image_break_token", "[IMG_BREAK]", "image_end_token",
                          "[IMG_END]");
     case FV_LAYOUT_QWEN_VL:
+    case FV_LAYOUT_GLM4V:
     case FV_LAYOUT_QWEN3_VL: return json_pack("{s:s}", "processor_class", type);
     case FV_LAYOUT_LLAVA_ONEVISION:
         snprintf(ratio, sizeof ratio, "anyres_max_%d", cfg->layout.tiles_max);
@@ -589,7 +600,8 @@ fv_status fv_synth_write_side_configs(const fv_synth_options *opt, const char *t
     }
     FV_TRY(fv_synth_write_json(opt->dir, "processor_config.json", processor));
     if (opt->config_v5) return FV_OK;
-    if (cfg->layout.family == FV_LAYOUT_QWEN3_VL) /* other families use the images' file */
+    if (cfg->layout.family == FV_LAYOUT_QWEN3_VL ||
+        cfg->layout.family == FV_LAYOUT_GLM4V) /* other families use the images' file */
         FV_TRY(fv_synth_write_json(opt->dir, "video_preprocessor_config.json", video_json(cfg)));
     json_t *image = image_processor_json(cfg);
     char type[FV_SYNTH_CLASS_MAX];
