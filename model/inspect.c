@@ -183,6 +183,21 @@ static fv_status note_kv_scheme(inspector *i, const json_t *q) {
         false);
 }
 
+static fv_status note_type(inspector *i, const json_t *root) {
+    const char *type = json_string_value(json_object_get(root, "model_type"));
+    const char *known = type ? fv_family_known_type(root, type) : NULL;
+    char what[300];
+    if (!type || !strcmp(type, known)) return FV_OK;
+    snprintf(
+        what, sizeof what,
+        "key 'model_type' is '%.80s', which is not known; the model is taken for the %.80s that "
+        "'architectures' names",
+        type, known);
+    return add_in(
+        i, "config.json", what,
+        "compare its answers with transformers', in case the model differs from that class", false);
+}
+
 /* Reads what config.json says beside the network's shape. */
 static fv_status look_at_config(inspector *i) {
     char path[FV_CHECKPOINT_PATH], *text;
@@ -202,6 +217,7 @@ static fv_status look_at_config(inspector *i) {
     i->brings_code = json_is_object(json_object_get(root, "auto_map"));
     st = json_is_object(q) ? keep(i->in, method ? method : "unnamed", &i->in->quantization) : FV_OK;
     if (st == FV_OK) st = note_kv_scheme(i, q);
+    if (st == FV_OK) st = note_type(i, root);
     json_decref(root);
     return st;
 }

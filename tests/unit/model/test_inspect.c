@@ -104,6 +104,8 @@ static const broken folders[] = {
     {CONFIG("1s/{/{\"quantization_config\": {\"quant_method\": \"compressed-tensors\", "
             "\"kv_cache_scheme\": {\"num_bits\": 8}},/"),
      "/config.json", "kv_cache_scheme", "policy", 1, true},
+    {CONFIG("s/\"model_type\": \"llava\"/\"model_type\": \"acme_vl\"/"), "/config.json",
+     "taken for the", "compare", 1, true},
     {"rm tokenizer.json", "/tokenizer.json", "no tokenizer.json", "hf download", 1, false},
     {"rm tokenizer.json && echo x > tokenizer.model", "/tokenizer.model",
      "it is no SentencePiece model", "hf download", 1, false},
