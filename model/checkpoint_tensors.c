@@ -50,7 +50,7 @@ static fv_status make_view(fv_checkpoint *ck, const fv_shard_tensor *t, const fv
     int32_t rows, cols;
     fv_tensor_specs_view(e, &rows, &cols);
     void *data = (void *)(uintptr_t)t->entry->data;
-    if ((uintptr_t)data % fv_dtype_bytes(dtype)) {
+    if ((uintptr_t)data % fv_dtype_bytes(dtype) && !ck->headers_only) {
         FV_TRY(fv_arena_alloc(&ck->arena, t->entry->bytes, &data));
         memcpy(data, t->entry->data, t->entry->bytes);
     }
@@ -100,6 +100,8 @@ static fv_status place_repacked(fv_checkpoint *ck, fv_used_tensor *u, bool *repa
     FV_TRY(check_shape(u->found, e));
     if (!blocks) FV_TRY(read_dtype(u->found, &dtype));
     fv_tensor_specs_view(e, &rows, &cols);
+    u->view = fv_tensor_of(NULL, FV_BF16, rows, cols);
+    if (ck->headers_only) return FV_OK;
     u->gguf = (fv_gguf_weight){u->found->entry->dtype, u->found->entry->data, heads, {0}};
     FV_TRY(fv_gguf_place(&u->gguf, rows, cols, fv_checkpoint_is_layer_weight(e), &ck->arena));
     u->view = u->gguf.view;
