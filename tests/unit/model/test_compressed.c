@@ -279,7 +279,7 @@ Test(compressed, other_schemes_are_refused_by_name) {
             "{\"location\": "
             "\"input\"}]}}}",
             "transform_config");
-    refused("int8", "quant_method", "\"gptq\"", "asks for gptq weights");
+    refused("int8", "quant_method", "\"hqq\"", "asks for hqq weights");
     refused("int8", "input_activations", "null", "W8A8");
     refused("int8", "output_activations", "{\"num_bits\": 8}", "output_activations");
     refused("int8", "input_activations.dynamic", "false", "dynamic per token");
