@@ -188,6 +188,7 @@ static fv_status refuse_leftover(const fv_checkpoint *ck) {
             n_predict++;
             continue;
         }
+        if (fv_stored_is_unused(&ck->stored, t->canonical)) continue;
         if (!fv_compressed_belongs(t->canonical, want.name) &&
             !fv_stored_belongs(&ck->stored, t->canonical, want.name))
             strcpy(want.name, t->canonical);
@@ -235,6 +236,10 @@ size_t fv_checkpoint_tensor_bytes(const fv_used_tensor *u) {
 
 /* Says in which forms weights are stored, one line each. */
 static void log_stored(const fv_checkpoint *ck) {
+    if (ck->stored.kv_cache)
+        FV_LOG(WARN, MODEL,
+               "event=kv-cache-scheme use=none reason=\"keys and values are stored as --kv-dtype "
+               "says, not quantized as the checkpoint's kv_cache_scheme asks\"");
     for (int32_t i = 0; i < ck->n_used; i++) {
         const struct fv_stored_form *form = ck->used[i].stored.form;
         int32_t n = 0, first = i;

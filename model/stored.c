@@ -7,7 +7,10 @@
 
 #include "model/stored_internal.h"
 
-static const fv_stored_form *const forms[] = {&fv_stored_awq, &fv_stored_gptq};
+static const fv_stored_form *const forms[] = {
+    &fv_stored_awq, &fv_stored_gptq, &fv_stored_fp8,  &fv_stored_w8a16,
+    &fv_stored_fp4, &fv_stored_bnb4, &fv_stored_bnb8,
+};
 enum { N_FORM = sizeof forms / sizeof *forms };
 
 static bool has(const fv_stored_form *f, const fv_stored_config *config) {
@@ -89,6 +92,17 @@ static bool belongs_to(const fv_stored_form *f, const char *canonical,
     return false;
 }
 
+bool fv_stored_is_unused(const fv_stored_config *config, const char *canonical) {
+    static const char *const end[] = {".k_scale", ".v_scale", ".q_scale", ".k_zero_point",
+                                      ".v_zero_point"};
+    size_t n = strlen(canonical);
+    for (size_t i = 0; i < sizeof end / sizeof *end && config->kv_cache; i++) {
+        size_t m = strlen(end[i]);
+        if (n > m && strcmp(canonical + n - m, end[i]) == 0) return true;
+    }
+    return false;
+}
+
 bool fv_stored_belongs(const fv_stored_config *config, const char *canonical,
                        char weight[FV_TENSOR_NAME_MAX]) {
     for (int i = 0; i < N_FORM && config->method; i++)
@@ -98,7 +112,8 @@ bool fv_stored_belongs(const fv_stored_config *config, const char *canonical,
 
 /* ---- helpers of the forms ------------------------------------------------------------------- */
 
-static fv_status fail_missing(const fv_stored_weight *w, int i) {
+fv_status fv_stored_need(const fv_stored_weight *w, int i) {
+    if (w->part[i]) return FV_OK;
     const char *first = w->part[0]->name;
     size_t n = strlen(first), m = strlen(w->form->part[0]);
     return FV_FAIL(
@@ -110,7 +125,7 @@ fv_status fv_stored_expect(const fv_stored_weight *w, int i, const char *dtype, 
                            int64_t cols) {
     const fv_safetensors_entry *t = w->part[i];
     fv_dtype type;
-    if (!t) return fail_missing(w, i);
+    FV_TRY(fv_stored_need(w, i));
     bool same = dtype ? strcmp(t->dtype, dtype) == 0 : fv_safetensors_dtype(t->dtype, &type);
     if (same && t->n_dim == 2 && t->shape[0] == rows && t->shape[1] == cols) return FV_OK;
     return FV_FAIL(FV_EDATA,

@@ -30,6 +30,7 @@ typedef enum fv_stored_method {
 typedef struct fv_stored_config {
     fv_stored_method method;
     bool zero_is_less_one; /* GPTQ: zero points are stored less 1 */
+    bool kv_cache;         /* keys and values were to be quantized too (kv_cache_scheme) */
     int32_t block[2];      /* FP8: rows and columns with one scale */
     const int32_t *order;  /* the order of the last weight that has one, [n_order]; in the arena */
     int32_t n_order;
@@ -69,6 +70,9 @@ bool fv_stored_fill(const fv_stored_weight *w);
 
 /* "awq": the name of the form, for log lines and messages. */
 const char *fv_stored_name(const fv_stored_weight *w);
+
+/* Returns whether `canonical` is a scale of quantized keys or values: kv_cache_scheme is not followed. */
+bool fv_stored_is_unused(const fv_stored_config *config, const char *canonical);
 
 /* Returns whether `canonical` belongs to a quantized weight of the method, whose name goes to `weight`. */
 bool fv_stored_belongs(const fv_stored_config *config, const char *canonical,

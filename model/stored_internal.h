@@ -20,7 +20,11 @@ typedef struct fv_stored_form {
     bool (*fill)(const fv_stored_weight *w);
 } fv_stored_form;
 
-extern const fv_stored_form fv_stored_awq, fv_stored_gptq;
+extern const fv_stored_form fv_stored_awq, fv_stored_gptq, fv_stored_fp8, fv_stored_w8a16,
+    fv_stored_fp4, fv_stored_bnb4, fv_stored_bnb8;
+
+/* Fails with FV_ENOTFOUND if part i is missing. */
+fv_status fv_stored_need(const fv_stored_weight *w, int i);
 
 /* Checks that part i is there and has this type (NULL: F32, F16 or BF16) and shape. */
 fv_status fv_stored_expect(const fv_stored_weight *w, int i, const char *dtype, int64_t rows,

@@ -71,7 +71,8 @@ fv_status fv_config_refuse_quantized(const json_t *obj, const char *where) {
     if (!q) return FV_OK;
     const char *method = json_string_value(json_object_get(q, "quant_method"));
     /* model/compressed.h, model/stored.h */
-    static const char *const known[] = {"compressed-tensors", "awq", "gptq", "auto-round"};
+    static const char *const known[] = {
+        "compressed-tensors", "awq", "gptq", "auto-round", "fp8", "fbgemm_fp8", "bitsandbytes"};
     for (size_t i = 0; method && i < sizeof known / sizeof *known; i++)
         if (strcmp(method, known[i]) == 0) return FV_OK;
     return FV_FAIL(FV_EUNSUPPORTED,

@@ -76,6 +76,85 @@ def gptq(out, layer, name, bits, group, second=False, act_order=False):
                 (scales[index] * (integers - zeros[index]).to(torch.int16)).t().contiguous()}
 
 
+def fp8(out, name, block, scale_dtype):
+    """What Qwen and DeepSeek publish: a scale for each block of [block, block]."""
+    rows, cols = -(-ROWS // block[0]), -(-COLS // block[1])
+    weight = (torch.randn(ROWS, COLS) * 60).to(torch.float8_e4m3fn)
+    scale = (torch.rand(rows, cols) * 1e-3 + 1e-5).to(scale_dtype)
+    if scale_dtype == torch.float8_e8m0fnu:
+        scale = (2.0 ** torch.randint(-12, -4, (rows, cols)).float()).to(scale_dtype)
+    x = f"model.layers.3.{name}."
+    out |= {x + "weight": weight, x + "weight_scale_inv": scale,
+            f"expected.3.{name}": fp8_dequantize(weight, scale)}
+
+
+def fp8_dequantize(weight, scale):
+    from transformers.integrations.finegrained_fp8 import Fp8Dequantize
+    return Fp8Dequantize(None)._dequantize_one(weight, scale, output_dtype=torch.bfloat16)
+
+
+def compressed(out, name, compressor, args, state):
+    from compressed_tensors.quantization import QuantizationArgs, QuantizationScheme
+    scheme = QuantizationScheme(targets=["Linear"], weights=QuantizationArgs(**args))
+    packed = compressor.compress({"weight": torch.randn(ROWS, COLS).bfloat16(), **state}, scheme)
+    for key, value in packed.items():
+        out[f"model.layers.4.{name}.{key}"] = value.contiguous()
+    out[f"expected.4.{name}"] = compressor.decompress(packed, scheme)["weight"].bfloat16().contiguous()
+
+
+def scales(groups, low=0.002):
+    return (torch.rand(ROWS, groups) * 0.02 + low).bfloat16()
+
+
+def all_compressed(out):
+    from compressed_tensors.compressors.mxfp4.base import MXFP4PackedCompressor
+    from compressed_tensors.compressors.naive_quantized.base import FloatQuantizationCompressor
+    from compressed_tensors.compressors.nvfp4.base import NVFP4PackedCompressor
+    from compressed_tensors.compressors.pack_quantized.base import PackedQuantizationCompressor
+    PACKAGES.append("compressed-tensors")
+    eight = {"num_bits": 8, "symmetric": True}
+    compressed(out, "self_attn.q_proj", FloatQuantizationCompressor,
+               {**eight, "type": "float", "strategy": "channel"}, {"weight_scale": scales(1)})
+    compressed(out, "self_attn.k_proj", FloatQuantizationCompressor,
+               {**eight, "type": "float", "strategy": "tensor"},
+               {"weight_scale": torch.tensor([0.0123]).bfloat16()})
+    compressed(out, "self_attn.v_proj", PackedQuantizationCompressor,
+               {**eight, "type": "int", "strategy": "channel"}, {"weight_scale": scales(1)})
+    compressed(out, "mlp.gate_proj", PackedQuantizationCompressor,
+               {**eight, "type": "int", "strategy": "group", "group_size": GROUP},
+               {"weight_scale": scales(COLS // GROUP)})
+    compressed(out, "mlp.up_proj", PackedQuantizationCompressor,
+               {"num_bits": 8, "symmetric": False, "type": "int", "strategy": "group", "group_size": GROUP},
+               {"weight_scale": scales(COLS // GROUP),
+                "weight_zero_point": torch.randint(-128, 128, (ROWS, COLS // GROUP)).to(torch.int8)})
+    compressed(out, "mlp.down_proj", MXFP4PackedCompressor,
+               {"num_bits": 4, "symmetric": True, "type": "float", "strategy": "group", "group_size": 32},
+               {"weight_scale": 2.0 ** torch.randint(-4, 2, (ROWS, COLS // 32)).bfloat16()})
+    compressed(out, "self_attn.o_proj", NVFP4PackedCompressor,
+               {"num_bits": 4, "symmetric": True, "type": "float", "strategy": "tensor_group", "group_size": 16},
+               {"weight_scale": (torch.rand(ROWS, COLS // 16) * 400 + 1).to(torch.float8_e4m3fn).float(),
+                "weight_global_scale": torch.tensor([1024.0])})
+
+
+def bnb(out):
+    import bitsandbytes.functional as f
+    PACKAGES.append("bitsandbytes")
+    for name, kind, double in (("self_attn.q_proj", "nf4", False), ("self_attn.k_proj", "nf4", True),
+                               ("self_attn.v_proj", "fp4", False)):
+        packed, state = f.quantize_4bit(torch.randn(ROWS, COLS).bfloat16(), blocksize=64,
+                                        compress_statistics=double, quant_type=kind)
+        x = f"model.layers.5.{name}.weight"
+        out[x] = packed
+        for key, value in state.as_dict(packed=True).items():
+            out[f"{x}.{key}"] = value.contiguous()
+        out[f"expected.5.{name}"] = f.dequantize_4bit(packed, state).contiguous()
+    integers, scb, _ = f.int8_vectorwise_quant(torch.randn(ROWS, COLS).half())
+    x = "model.layers.5.mlp.gate_proj."
+    out |= {x + "weight": integers, x + "SCB": scb,
+            x + "weight_format": torch.tensor(0, dtype=torch.uint8),
+            "expected.5.mlp.gate_proj": f.int8_vectorwise_dequant(integers, scb).bfloat16()}
+
+
 def tensors():
     torch.manual_seed(23)
     out = {}
@@ -86,7 +165,17 @@ def tensors():
     gptq(out, 1, "mlp.gate_proj", 4, COLS)
     gptq(out, 2, "self_attn.q_proj", 4, 64, second=True)
     gptq(out, 2, "self_attn.k_proj", 8, GROUP, second=True)
+    fp8(out, "self_attn.q_proj", (8, 64), torch.float32)
+    fp8(out, "self_attn.k_proj", (8, 64), torch.bfloat16)
+    fp8(out, "self_attn.v_proj", (8, 64), torch.float8_e8m0fnu)
+    all_compressed(out)
+    bnb(out)
     return out
+
+
+def same(a, b):
+    return a.dtype == b.dtype and a.shape == b.shape and torch.equal(a.reshape(-1).view(torch.uint8),
+                                                                     b.reshape(-1).view(torch.uint8))
 
 
 def main():
@@ -99,7 +188,7 @@ def main():
         return 0
     found = load_file(FILE)
     bad = [k for k in sorted(made.keys() | found.keys())
-           if k not in made or k not in found or not torch.equal(made[k], found[k])]
+           if k not in made or k not in found or not same(made[k], found[k])]
     print(f"stored forms ({', '.join(sorted(set(PACKAGES))) or 'formulas'}): "
           f"{len(found)} tensors, {len(bad)} differ {bad}")
     return 1 if bad else 0

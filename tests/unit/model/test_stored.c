@@ -20,6 +20,10 @@ static const char *const config[] = {
     "{\"quantization_config\": {\"quant_method\": \"awq\", \"bits\": 4, \"version\": \"gemm\"}}",
     "{\"quantization_config\": {\"quant_method\": \"gptq\", \"bits\": 4, \"desc_act\": true}}",
     "{\"quantization_config\": {\"quant_method\": \"gptq\", \"checkpoint_format\": \"gptq_v2\"}}",
+    "{\"quantization_config\": {\"quant_method\": \"fp8\", \"fmt\": \"e4m3\", "
+    "\"weight_block_size\": [8, 64]}}",
+    "{\"quantization_config\": {\"quant_method\": \"compressed-tensors\"}}",
+    "{\"quantization_config\": {\"quant_method\": \"bitsandbytes\"}}",
 };
 
 typedef struct loaded {
@@ -107,6 +111,29 @@ Test(stored, gptq_is_read_as_gptqmodel_reads_it) {
     equals_reference(2, "self_attn.k_proj", FV_F16);
 }
 
+Test(stored, fp8_in_blocks_is_read_as_transformers_reads_it) {
+    equals_reference(3, "self_attn.q_proj", FV_BF16);
+    equals_reference(3, "self_attn.k_proj", FV_BF16);
+    equals_reference(3, "self_attn.v_proj", FV_BF16);
+}
+
+Test(stored, fp8_w8a16_and_fp4_are_read_as_compressed_tensors_reads_them) {
+    equals_reference(4, "self_attn.q_proj", FV_BF16);
+    equals_reference(4, "self_attn.k_proj", FV_BF16);
+    equals_reference(4, "self_attn.v_proj", FV_BF16);
+    equals_reference(4, "mlp.gate_proj", FV_BF16);
+    equals_reference(4, "mlp.up_proj", FV_BF16);
+    equals_reference(4, "mlp.down_proj", FV_BF16);
+    equals_reference(4, "self_attn.o_proj", FV_BF16);
+}
+
+Test(stored, four_and_eight_bits_are_read_as_bitsandbytes_reads_them) {
+    equals_reference(5, "self_attn.q_proj", FV_BF16);
+    equals_reference(5, "self_attn.k_proj", FV_BF16);
+    equals_reference(5, "self_attn.v_proj", FV_BF16);
+    equals_reference(5, "mlp.gate_proj", FV_BF16);
+}
+
 /* Only the columns that act-order has moved are multiplied in another order. */
 Test(stored, columns_in_order_have_no_order) {
     loaded l;
@@ -182,6 +209,63 @@ Test(stored, what_is_missing_or_of_another_shape_is_named) {
     refused(1, q, "g_idx", beyond, FV_EDATA, "once too often");
 }
 
+static void stretch(tensor_file *f, const char *name) {
+    file_tensor *t = tensor_file_find(f, name);
+    t->shape[0] = t->shape[0] * t->shape[1];
+    t->shape[1] = 1;
+}
+
+static void unsay(tensor_file *f, const char *name) {
+    memset(tensor_file_find(f, name)->data, ' ', 3);
+}
+
+Test(stored, what_is_wrong_with_scales_of_floats_is_named) {
+    static const char q[] = "self_attn.q_proj";
+    refused(3, q, "weight_scale_inv", tensor_file_drop, FV_ENOTFOUND,
+            "of a quantized weight (fp8)");
+    refused(3, q, "weight_scale_inv", stretch, FV_EDATA, "weight_block_size (8 x 64)");
+    refused(4, q, "weight_scale", tensor_file_drop, FV_ENOTFOUND, "of a quantized weight (fp8)");
+    refused(4, "mlp.up_proj", "weight_zero_point", stretch, FV_EDATA, "of shape [6, 6] (w8a16)");
+    refused(4, "mlp.down_proj", "weight_scale", turn, FV_EDATA,
+            "must be U8 of shape [24, 6] (fp4)");
+    refused(4, "self_attn.o_proj", "weight_scale", stretch, FV_EDATA, "must be F8_E4M3 of shape");
+    refused(5, q, "weight.absmax", tensor_file_drop, FV_ENOTFOUND, "q_proj.weight.absmax' of a");
+    refused(5, q, "weight.quant_map", tensor_file_drop, FV_ENOTFOUND, "weight.quant_map' of a");
+    refused(5, q, "weight.quant_state.bitsandbytes__nf4", tensor_file_drop, FV_ENOTFOUND,
+            "quant_state.bitsandbytes__nf4' of a");
+    refused(5, q, "weight.quant_state.bitsandbytes__nf4", unsay, FV_EDATA, "bitsandbytes__nf4");
+    refused(5, "self_attn.k_proj", "weight.nested_quant_map", tensor_file_drop, FV_ENOTFOUND,
+            "nested_quant_map' of a");
+    refused(5, "mlp.gate_proj", "SCB", tensor_file_drop, FV_ENOTFOUND, "gate_proj.SCB' of a");
+}
+
+static void nan_code(tensor_file *f, const char *name) {
+    tensor_file_find(f, name)->data[7] = 0xff;
+}
+
+static void nan_scale(tensor_file *f, const char *name) {
+    memset(tensor_file_find(f, name)->data, 0xff, 4);
+}
+
+Test(stored, codes_that_are_not_finite_are_refused) {
+    static const struct {
+        int layer;
+        const char *module, *part;
+    } of[] = {{3, "self_attn.q_proj", "weight"},    {3, "self_attn.v_proj", "weight_scale_inv"},
+              {4, "mlp.down_proj", "weight_scale"}, {4, "self_attn.o_proj", "weight_scale"},
+              {4, "mlp.up_proj", "weight_scale"},   {5, "self_attn.q_proj", "weight.absmax"},
+              {5, "mlp.gate_proj", "SCB"}};
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        loaded l;
+        change *make = i < 4 ? nan_code : nan_scale;
+        cr_assert_eq(place(&l, changed(of[i].layer, of[i].module, of[i].part, make), of[i].layer,
+                           of[i].module),
+                     FV_OK, "%s", fv_last_error());
+        cr_assert_not(fv_stored_fill(&l.w), "%s", of[i].part);
+        unload(&l);
+    }
+}
+
 static void poison(tensor_file *f, const char *name) {
     const uint16_t inf = 0x7c00;
     memcpy(tensor_file_find(f, name)->data + 4, &inf, sizeof inf);
@@ -213,5 +297,20 @@ Test(stored, other_layouts_are_refused_by_name) {
     parse_refused(QUANTIZED("\"quant_method\": \"awq\", \"bits\": 3"), "awq with 3 bits");
     parse_refused(QUANTIZED("\"quant_method\": \"gptq\", \"checkpoint_format\": \"marlin\""),
                   "layout 'marlin' of gptq");
+    parse_refused(QUANTIZED("\"quant_method\": \"fp8\", \"fmt\": \"e5m2\""),
+                  "layout 'e5m2' of fp8");
+    parse_refused(QUANTIZED("\"quant_method\": \"compressed-tensors\", \"config_groups\": {\"a\": "
+                            "{\"weights\": {\"actorder\": \"group\"}}}"),
+                  "actorder");
     parse_refused(QUANTIZED("\"quant_method\": \"auto-round\""), "layout '(none)' of auto-round");
+}
+
+Test(stored, scales_of_a_quantized_cache_are_unused_only_where_the_config_asks_for_one) {
+    static const char text[] = QUANTIZED("\"quant_method\": \"compressed-tensors\", "
+                                         "\"kv_cache_scheme\": {\"num_bits\": 8}");
+    fv_stored_config c = {0};
+    cr_assert_not(fv_stored_is_unused(&c, "text.layers.0.self_attn.k_scale"));
+    cr_assert_eq(fv_stored_parse(text, strlen(text), "config.json", &c), FV_OK);
+    cr_assert(fv_stored_is_unused(&c, "text.layers.0.self_attn.k_scale"));
+    cr_assert_not(fv_stored_is_unused(&c, "text.layers.0.self_attn.q_proj.weight"));
 }
