@@ -95,6 +95,12 @@ static fv_status place_repacked(fv_checkpoint *ck, fv_used_tensor *u, bool *repa
     int32_t rows, cols, heads = reordered_heads(ck, e);
     bool blocks = fv_gguf_is_blocks(u->found->entry->dtype);
     fv_dtype dtype;
+    if (u->stored.form) {
+        *repacked = true;
+        FV_TRY(fv_stored_place(&u->stored, e, &ck->arena));
+        u->view = u->stored.view;
+        return FV_OK;
+    }
     *repacked = heads > 0 || blocks;
     if (!*repacked) return FV_OK;
     FV_TRY(check_shape(u->found, e));
@@ -203,7 +209,10 @@ static fv_status refuse_leftover(const fv_checkpoint *ck) {
             n_sound++;
             continue;
         }
-        if (!fv_compressed_belongs(t->canonical, want.name)) strcpy(want.name, t->canonical);
+        if (fv_stored_is_unused(&ck->stored, t->canonical)) continue;
+        if (!fv_compressed_belongs(t->canonical, want.name) &&
+            !fv_stored_belongs(&ck->stored, t->canonical, want.name))
+            strcpy(want.name, t->canonical);
         if (bsearch(&want, all, (size_t)n, sizeof *all, by_name)) continue;
         st = FV_FAIL(FV_EDATA,
                      "%s: tensor '%s' in %s is not one of the network that config.json describes: "
@@ -244,7 +253,30 @@ fv_status fv_checkpoint_split_fused(fv_checkpoint *ck) {
 
 /* Bytes of the tensor in memory, or in the mapped file. */
 size_t fv_checkpoint_tensor_bytes(const fv_used_tensor *u) {
+    if (u->stored.form) return u->stored.bytes;
     return u->gguf.data ? fv_gguf_bytes(&u->gguf) : u->found->entry->bytes;
+}
+
+/* Says in which forms weights are stored, one line each. */
+static void log_stored(const fv_checkpoint *ck) {
+    if (ck->stored.kv_cache)
+        FV_LOG(WARN, MODEL,
+               "event=kv-cache-scheme use=none reason=\"keys and values are stored as --kv-dtype "
+               "says, not quantized as the checkpoint's kv_cache_scheme asks\"");
+    for (int32_t i = 0; i < ck->n_used; i++) {
+        const struct fv_stored_form *form = ck->used[i].stored.form;
+        int32_t n = 0, first = i;
+        size_t bytes = 0;
+        for (int32_t j = 0; form && j < ck->n_used; j++) {
+            if (ck->used[j].stored.form != form) continue;
+            if (j < first) first = j;
+            bytes += ck->used[j].stored.bytes;
+            n++;
+        }
+        if (form && first == i)
+            FV_LOG(INFO, MODEL, "event=quantized form=%s weights=%d bytes=%zu",
+                   fv_stored_name(&ck->used[i].stored), n, bytes);
+    }
 }
 
 fv_status fv_checkpoint_open_tensors(fv_checkpoint *ck) {
@@ -259,10 +291,14 @@ fv_status fv_checkpoint_open_tensors(fv_checkpoint *ck) {
     if (cfg->video_tower) FV_TRY(FV_ARENA_NEW(&ck->arena, cfg->vision.n_layer, ck->video.layer));
     fv_compressed compressed;
     FV_TRY(fv_compressed_parse(ck->config_text, ck->config_bytes, "config.json", &compressed));
+    FV_TRY(fv_stored_parse(ck->config_text, ck->config_bytes, "config.json", &ck->stored));
     const fv_tensor_spec *absent_half = NULL; /* half of a tied pair */
     for (int32_t i = 0; i < ck->n_manifest; i++) {
         const fv_tensor_spec *e = &ck->manifest[i];
-        const fv_shard_tensor *integers = fv_compressed_find(ck->shards, e);
+        fv_used_tensor *u = &ck->used[ck->n_used];
+        const fv_shard_tensor *integers;
+        FV_TRY(fv_stored_find(&ck->stored, ck->shards, e, &u->stored, &integers));
+        if (!integers) integers = fv_compressed_find(ck->shards, e);
         const fv_shard_tensor *t = integers ? integers : find_tensor(ck, e->name);
         bool in_pair = e->role == FV_ROLE_HEAD || !strcmp(e->name, "text.embed_tokens.weight");
         if (!t && e->optional) continue;
@@ -271,7 +307,6 @@ fv_status fv_checkpoint_open_tensors(fv_checkpoint *ck) {
             absent_half = e;
             continue;
         }
-        fv_used_tensor *u = &ck->used[ck->n_used];
         bool repacked;
         u->expected = e;
         u->found = t;
@@ -286,6 +321,7 @@ fv_status fv_checkpoint_open_tensors(fv_checkpoint *ck) {
         *fv_checkpoint_slot(ck, e) = u->view;
     }
     tie_head(ck);
+    log_stored(ck);
     FV_TRY(fv_checkpoint_split_fused(ck));
     return refuse_leftover(ck);
 }

@@ -45,18 +45,28 @@ static fv_status choose_precision(fv_engine *e, const fv_engine_options *opt) {
     return fv_engine_kv_dtype(opt->kv_dtype, e->be.compute, &e->kv_dtype);
 }
 
-/* Quantizes the weights and adds the format to the fingerprint: workers that continue with each
- * other's keys and values must have the same weights. */
+/* Adds the weights' format to the fingerprint: workers that continue with each other's keys and values must have
+ * the same weights. */
+static void name_weights(fv_engine *e, const fv_weights *to) {
+    size_t n = strlen(e->fingerprint);
+    snprintf(e->fingerprint + n, sizeof e->fingerprint - n, "+%s", to->fingerprint);
+}
+
+/* Quantizes or dequantizes the weights. */
 static fv_status quantize(fv_engine *e, const fv_engine_options *opt) {
     const fv_weights *to;
     FV_TRY(fv_weights_find(opt->weights, &to));
+    if (fv_weights_are_numbers(to)) {
+        FV_TRY(fv_checkpoint_dequantize(e->ck, &e->be, opt->progress, opt->progress_user));
+        name_weights(e, to);
+        return FV_OK;
+    }
     if ((to || fv_checkpoint_is_quantized(e->ck)) && strcmp(e->be.ops->name, "cpu") != 0)
         return FV_FAIL(FV_EUNSUPPORTED, "weights in %s need --device cpu",
                        to ? to->name : "8 and 4 bits");
     if (!to) return FV_OK;
     FV_TRY(fv_checkpoint_quantize(e->ck, &e->be, to, opt->progress, opt->progress_user));
-    size_t n = strlen(e->fingerprint);
-    snprintf(e->fingerprint + n, sizeof e->fingerprint - n, "+%s", to->fingerprint);
+    name_weights(e, to);
     return FV_OK;
 }
 
@@ -106,7 +116,8 @@ static fv_status open_network(fv_engine *e, const fv_engine_options *opt) {
     FV_TRY(choose_precision(e, opt));
     const fv_weights *to;
     FV_TRY(fv_weights_find(opt->weights, &to));
-    FV_TRY(fv_checkpoint_load(e->ck, &e->be, to, opt->progress, opt->progress_user));
+    FV_TRY(fv_checkpoint_load(e->ck, &e->be, fv_weights_are_numbers(to) ? NULL : to, opt->progress,
+                              opt->progress_user));
     FV_TRY(quantize(e, opt));
     FV_TRY(send_latent(e));
     FV_TRY(fv_decoder_open(&e->be, &cfg->text, fv_checkpoint_text(e->ck), &e->dec));
