@@ -29,12 +29,6 @@ typedef struct cursor {
     const char *where;
 } cursor;
 
-bool fv_gguf_is_file(const char *path) {
-    static const char end[] = ".gguf";
-    size_t n = strlen(path);
-    return n >= sizeof end && strcmp(path + n - (sizeof end - 1), end) == 0;
-}
-
 static fv_status fail_short(const cursor *c, const char *what) {
     return FV_FAIL(FV_EDATA, "%s ends inside %s; is the download complete?", c->where, what);
 }
@@ -194,7 +188,7 @@ fv_status fv_gguf_numbers(const fv_gguf *g, const char *key, double **out, size_
     const value *v = find(g, key);
     if (!v) return FV_OK;
     double *list = NULL;
-    FV_TRY(find_list(g, key, v->kind == FV_GGUF_ARRAY && is_number(v->of), sizeof *list,
+    FV_TRY(find_list(g, key, v->kind == FV_GGUF_ARRAY && size_of(v->of) > 0, sizeof *list,
                      (void **)&list, n));
     for (size_t i = 0; i < *n; i++) list[i] = number_at(v->of, v->at + i * (size_t)size_of(v->of));
     *out = list;

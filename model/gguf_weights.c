@@ -186,6 +186,14 @@ static size_t row_of(const fv_gguf_weight *w, size_t r) {
     return r - i + (i < D / 2 ? 2 * i : 2 * (i - D / 2) + 1);
 }
 
+/* Row r of the view in the file, whose rows have `bytes` bytes. */
+static const uint8_t *source_of(const fv_gguf_weight *w, size_t r, size_t bytes) {
+    if (w->n_more == 0) return (const uint8_t *)w->data + row_of(w, r) * bytes;
+    size_t n = (size_t)w->n_more + 1, span = (size_t)w->span, run = r / span;
+    const void *from = run % n ? w->more[run % n - 1] : w->data;
+    return (const uint8_t *)from + (run / n * span + r % span) * bytes;
+}
+
 /* Writes the block's integers and scales to row r from column k on. */
 static void put_integers(const fv_gguf_weight *w, const format *f, size_t r, size_t k,
                          const block *b) {
@@ -234,7 +242,7 @@ bool fv_gguf_fill(const fv_gguf_weight *w) {
            row = f ? cols / f->n * f->bytes : cols * fv_dtype_bytes(w->view.dtype);
     bool whole = true;
     for (size_t r = 0; r < (size_t)w->view.rows; r++) {
-        const uint8_t *from = (const uint8_t *)w->data + row_of(w, r) * row;
+        const uint8_t *from = source_of(w, r, row);
         if (f)
             whole &= fill_blocks(w, f, r, from);
         else

@@ -26,6 +26,7 @@ typedef struct shard {
     fv_safetensors *st;                /* NULL for a GGUF file, */
     fv_gguf *gguf;                     /* NULL for safetensors */
     const fv_safetensors_entry *entry; /* [n] */
+    const fv_gguf_form *form;          /* [n] of a GGUF file */
     int32_t n;
 } shard;
 
@@ -62,19 +63,23 @@ static fv_status open_shard(fv_shards *sh, const char *dir, const char *name) {
 static fv_status open_gguf(fv_shards *sh, const char *path) {
     shard *s;
     fv_safetensors_entry *entry;
-    FV_TRY(FV_ARENA_NEW(&sh->arena, 1, sh->file));
+    fv_gguf_form *form;
     FV_TRY(map_shard(sh, path, path, &s));
     FV_TRY(fv_gguf_parse(s->map.data, s->map.bytes, path, &s->gguf));
-    FV_TRY(FV_ARENA_NEW(&sh->arena, fv_gguf_tensors(s->gguf), entry));
+    FV_TRY(fv_gguf_tensors_list(s->gguf, &sh->arena, &entry, &form, &s->n));
     s->entry = entry;
-    for (; s->n < fv_gguf_tensors(s->gguf); s->n++, entry++) {
-        const fv_gguf_tensor *t = fv_gguf_at(s->gguf, s->n);
-        *entry = (fv_safetensors_entry){
-            .name = t->name, .n_dim = t->n_dim, .data = t->data, .bytes = t->bytes};
-        memcpy(entry->dtype, t->type, strlen(t->type) + 1);
-        memcpy(entry->shape, t->shape, sizeof t->shape);
-    }
+    s->form = form;
     return FV_OK;
+}
+
+static fv_status open_gguf_files(fv_shards *sh, const fv_gguf_files *f) {
+    char path[FV_CHECKPOINT_PATH];
+    FV_TRY(FV_ARENA_NEW(&sh->arena, f->n + 1, sh->file));
+    for (int32_t i = 0; i < f->n; i++) {
+        FV_TRY(fv_gguf_files_part(f, i, path));
+        FV_TRY(open_gguf(sh, path));
+    }
+    return *f->mmproj ? open_gguf(sh, f->mmproj) : FV_OK;
 }
 
 /* The shard of this name, opened when it is asked for first; `opened` has the places of all. */
@@ -145,7 +150,9 @@ static fv_status open_index(fv_shards *sh, const char *dir, const char *path) {
 
 static fv_status open_files(fv_shards *sh, const char *dir) {
     char path[PATH_CAP];
-    if (fv_gguf_is_file(dir)) return open_gguf(sh, dir);
+    fv_gguf_files gguf;
+    FV_TRY(fv_gguf_files_find(dir, &gguf));
+    if (gguf.n > 0) return open_gguf_files(sh, &gguf);
     FV_TRY(fv_path_join(dir, single_name, path, sizeof path));
     if (fv_file_exists(path)) {
         FV_TRY(FV_ARENA_NEW(&sh->arena, 1, sh->file));
@@ -154,8 +161,8 @@ static fv_status open_files(fv_shards *sh, const char *dir) {
     FV_TRY(fv_path_join(dir, index_name, path, sizeof path));
     if (fv_file_exists(path)) return open_index(sh, dir, path);
     return FV_FAIL(FV_ENOTFOUND,
-                   "%s has neither %s nor %s; name a GGUF file by its path, and convert weights in "
-                   "other formats (.bin) to safetensors first",
+                   "%s has neither %s nor %s, nor a GGUF file; convert weights in other formats "
+                   "(.bin) to safetensors first",
                    dir, single_name, index_name);
 }
 
@@ -163,13 +170,10 @@ static int by_canonical(const void *a, const void *b) {
     return strcmp(((const fv_shard_tensor *)a)->canonical, ((const fv_shard_tensor *)b)->canonical);
 }
 
-/* Returns false if the tensor is no weight. Factors of frequencies go into config.json
- * (gguf/config.c). */
-static bool canonical(const shard *s, const char *name, char out[FV_TENSOR_NAME_MAX]) {
-    char hub[FV_GGUF_NAME_MAX];
-    if (s->gguf && strcmp(name, "rope_freqs.weight") == 0) return false;
-    bool renamed = s->gguf && fv_gguf_hub_name(name, hub);
-    return fv_name_mapping_canonical(renamed ? hub : name, out);
+/* Returns false if the tensor is no weight. */
+static bool canonical(const shard *s, int32_t i, char out[FV_TENSOR_NAME_MAX]) {
+    const char *name = s->form ? s->form[i].hub : s->entry[i].name;
+    return *name && fv_name_mapping_canonical(name, out);
 }
 
 /* Returns whether weight_map says that the tensor is in another file. */
@@ -189,7 +193,8 @@ static fv_status index_tensors(fv_shards *sh) {
             fv_shard_tensor *t = &sh->tensor[sh->n_tensor];
             t->entry = &s->entry[i];
             t->file = s->name;
-            if (canonical(s, t->entry->name, t->canonical)) sh->n_tensor++;
+            t->form = s->form ? &s->form[i] : NULL;
+            if (canonical(s, i, t->canonical)) sh->n_tensor++;
         }
     }
     qsort(sh->tensor, (size_t)sh->n_tensor, sizeof(*sh->tensor), by_canonical);

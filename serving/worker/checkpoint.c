@@ -1,6 +1,8 @@
 /* Reads the options that name a checkpoint and the Hugging Face cache. */
 #include "serving/worker/checkpoint.h"
 
+#include "gguf/files.h"
+
 fv_status fv_checkpoint_find(const fv_options *o, char path[FV_HUB_PATH_MAX]) {
     const char *model = fv_options_string(o, "checkpoint");
     const fv_hub_places places = {.hub_cache = fv_options_string(o, "hf-hub-cache"),
@@ -13,4 +15,12 @@ fv_status fv_checkpoint_find(const fv_options *o, char path[FV_HUB_PATH_MAX]) {
             "--checkpoint MODEL is needed: a Hugging Face checkpoint directory, or ORG/NAME "
             "after `hf download ORG/NAME` (`fovea synth` makes one to try with)");
     return fv_hub_find(&places, model, path);
+}
+
+fv_status fv_checkpoint_find_pair(const fv_options *o, char path[FV_HUB_PATH_MAX]) {
+    const char *mmproj = fv_options_string(o, "mmproj");
+    char found[FV_HUB_PATH_MAX];
+    if (!mmproj) return fv_checkpoint_find(o, path);
+    FV_TRY(fv_checkpoint_find(o, found));
+    return fv_gguf_name_pair(found, mmproj, path);
 }

@@ -1,0 +1,149 @@
+/* Vision models in GGUF files: what llama.cpp's converter wrote of a synthetic checkpoint is that checkpoint,
+ * weight by weight (tests/parity/gguf_vision.py). */
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/convert.h"
+#include "common/file.h"
+#include "kernels/backends/open.h"
+#include "model/checkpoint.h"
+#include "model/synth/synth.h"
+#include "tests/support/tensor_file.h"
+
+enum { PATH_CAP = 1024 };
+
+#define GOLDEN FOVEA_TEST_DATA "/golden/gguf/vision/"
+
+static fv_checkpoint *loaded(const char *from) {
+    fv_checkpoint *ck = NULL;
+    fv_backend be;
+    cr_assert_eq(fv_checkpoint_open(from, &ck), FV_OK, "%s", fv_last_error());
+    cr_assert_eq(fv_backend_open(&be, "cpu", &(fv_backend_options){.n_threads = 2}), FV_OK);
+    cr_assert_eq(fv_checkpoint_load(ck, &be, NULL, NULL, NULL), FV_OK, "%s", fv_last_error());
+    fv_backend_close(&be);
+    return ck;
+}
+
+static float at(const fv_tensor *t, size_t i) {
+    if (t->dtype == FV_F32) return ((const float *)t->data)[i];
+    uint16_t bits = ((const uint16_t *)t->data)[i];
+    return t->dtype == FV_BF16 ? f32_of_bf16(bits) : f32_of_f16(bits);
+}
+
+/* The values; types may differ, as the converter writes vectors in f32. A norm of Gemma's passed through
+ * 1 + w in f32. */
+static void assert_same(const char *what, const fv_tensor *a, const fv_tensor *b) {
+    cr_assert_eq(!a->data, !b->data, "%s: one is absent", what);
+    if (!a->data) return;
+    cr_assert(a->rows == b->rows && a->cols == b->cols, "%s: %dx%d, %dx%d", what, a->rows, a->cols,
+              b->rows, b->cols);
+    for (size_t i = 0; i < (size_t)a->rows * (size_t)a->cols; i++)
+        cr_assert_float_eq(at(a, i), at(b, i), 1.3e-7f, "%s: %zu: %g, %g", what, i,
+                           (double)at(a, i), (double)at(b, i));
+}
+
+/* A struct of nothing but tensors. */
+static void assert_same_all(const char *what, const void *a, const void *b, size_t bytes) {
+    const fv_tensor *x = a, *y = b;
+    for (size_t i = 0; i < bytes / sizeof *x; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "%s, tensor %zu", what, i);
+        assert_same(name, &x[i], &y[i]);
+    }
+}
+
+/* Experts' matrices, which are transposed in safetensors alone. */
+static void assert_same_text(const fv_checkpoint *a, const fv_checkpoint *b) {
+    const fv_text_weights *v = fv_checkpoint_text(a), *w = fv_checkpoint_text(b);
+    assert_same("embedding", &v->embed, &w->embed);
+    assert_same("head", &v->head, &w->head);
+    assert_same("last norm", &v->norm, &w->norm);
+    for (int l = 0; l < fv_checkpoint_config(a)->text.n_layer; l++)
+        assert_same_all("text layer", &v->layer[l], &w->layer[l], sizeof v->layer[l]);
+}
+
+static void assert_same_vision(const fv_checkpoint *a, const fv_checkpoint *b) {
+    const fv_vision_config *c = &fv_checkpoint_config(a)->vision;
+    const fv_vision_weights *v = fv_checkpoint_vision(a), *w = fv_checkpoint_vision(b);
+    assert_same("patch", &v->patch, &w->patch);
+    assert_same("patch bias", &v->patch_bias, &w->patch_bias);
+    assert_same("position", &v->position, &w->position);
+    assert_same("class", &v->cls, &w->cls);
+    assert_same("pre norm", &v->pre_norm, &w->pre_norm);
+    assert_same("post norm", &v->post_norm, &w->post_norm);
+    for (int l = 0; l < c->n_layer; l++)
+        assert_same_all("tower layer", &v->layer[l], &w->layer[l], sizeof v->layer[l]);
+    for (int i = 0; i < c->n_deepstack; i++)
+        assert_same_all("deepstack", &v->deepstack[i], &w->deepstack[i], sizeof v->deepstack[i]);
+    assert_same_all("connector", fv_checkpoint_projector(a), fv_checkpoint_projector(b),
+                    sizeof(fv_projector_weights));
+}
+
+static void assert_same_config(const fv_model_config *a, const fv_model_config *b) {
+    const fv_text_config *x = &a->text, *y = &b->text;
+    cr_assert_eq(a->layout.family, b->layout.family);
+    cr_assert_eq(a->image_token, b->image_token);
+    cr_assert_eq(a->video_token, b->video_token);
+    cr_assert_eq(x->d_head, y->d_head);
+    cr_assert_eq(x->window, y->window);
+    cr_assert_arr_eq(x->slides, y->slides, sizeof x->slides);
+    cr_assert_eq(x->query_scalar, y->query_scalar);
+    cr_assert_eq(x->embed_scale, y->embed_scale);
+    cr_assert_arr_eq(x->rope.section, y->rope.section, sizeof x->rope.section);
+    cr_assert_eq(x->rope.interleaved, y->rope.interleaved);
+    cr_assert_float_eq(x->rope.theta, y->rope.theta, 1);
+    cr_assert_float_eq(x->rms_eps, y->rms_eps, 1e-9f);
+    cr_assert_eq(x->n_active, y->n_active);
+    const fv_vision_config *v = &a->vision, *w = &b->vision;
+    cr_assert_eq(v->n_layer, w->n_layer);
+    cr_assert_eq(v->d_ffn, w->d_ffn);
+    cr_assert_eq(v->n_head, w->n_head);
+    cr_assert_eq(v->patch, w->patch);
+    cr_assert_eq(v->merge, w->merge);
+    cr_assert_eq(v->act, w->act);
+    cr_assert_eq(v->projector_act, w->projector_act);
+    cr_assert_float_eq(v->ln_eps, w->ln_eps, 1e-9f);
+    cr_assert_float_eq(v->projector_eps, w->projector_eps, 1e-9f);
+    cr_assert_eq(v->window, w->window);
+    cr_assert_arr_eq(v->whole, w->whole, sizeof v->whole);
+    cr_assert_eq(v->position_side, w->position_side);
+    cr_assert_eq(v->n_deepstack, w->n_deepstack);
+    cr_assert_arr_eq(v->deepstack, w->deepstack, sizeof v->deepstack);
+    cr_assert_eq(v->n_feature_layer, w->n_feature_layer);
+    cr_assert_arr_eq(v->feature_layer, w->feature_layer, sizeof v->feature_layer);
+    cr_assert_eq(v->post_norm, w->post_norm);
+    cr_assert_eq(v->keep_cls, w->keep_cls);
+}
+
+static void converted_is_same(const char *family) {
+    char dir[PATH_CAP], config[PATH_CAP], pair[PATH_CAP];
+    fv_synth_report r;
+    scratch_dir(dir, sizeof dir);
+    snprintf(config, sizeof config, GOLDEN "%s.json", family);
+    snprintf(pair, sizeof pair, GOLDEN "%s.gguf+" GOLDEN "%s.mmproj.gguf", family, family);
+    const fv_synth_options o = {.dir = dir, .config_file = config, .dtype = FV_BF16, .force = true};
+    cr_assert_eq(fv_synth_write(&o, &r), FV_OK, "%s", fv_last_error());
+    fv_checkpoint *a = loaded(dir), *b = loaded(pair);
+    assert_same_config(fv_checkpoint_config(a), fv_checkpoint_config(b));
+    assert_same_text(a, b);
+    assert_same_vision(a, b);
+    const fv_image_config *x = fv_checkpoint_image(a), *y = fv_checkpoint_image(b);
+    cr_assert_eq(memcmp(x->mean, y->mean, sizeof x->mean), 0);
+    cr_assert_eq(memcmp(x->std, y->std, sizeof x->std), 0);
+    cr_assert_eq(x->resample, y->resample);
+    fv_checkpoint_close(a);
+    fv_checkpoint_close(b);
+}
+
+Test(gguf_vision, qwen2_vl_is_the_same_in_gguf) { converted_is_same("qwen2_vl"); }
+Test(gguf_vision, qwen2_5_vl_is_the_same_in_gguf) { converted_is_same("qwen2_5_vl"); }
+Test(gguf_vision, qwen3_vl_is_the_same_in_gguf) { converted_is_same("qwen3_vl"); }
+Test(gguf_vision, qwen3_vl_moe_is_the_same_in_gguf) { converted_is_same("qwen3_vl_moe"); }
+Test(gguf_vision, gemma3_is_the_same_in_gguf) { converted_is_same("gemma3"); }
+Test(gguf_vision, idefics3_is_the_same_in_gguf) { converted_is_same("idefics3"); }
+Test(gguf_vision, smolvlm_is_the_same_in_gguf) { converted_is_same("smolvlm"); }
+Test(gguf_vision, pixtral_is_the_same_in_gguf) { converted_is_same("pixtral"); }
+Test(gguf_vision, mistral3_is_the_same_in_gguf) { converted_is_same("mistral3"); }
+Test(gguf_vision, internvl_is_the_same_in_gguf) { converted_is_same("internvl"); }
