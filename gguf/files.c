@@ -79,13 +79,13 @@ static fv_status set_model(const char *path, size_t bytes, fv_gguf_files *out) {
 
 /* ---- directories ------------------------------------------------------------------------- */
 
-typedef struct found {
+typedef struct candidates {
     int32_t n;
     char name[FV_CHECKPOINT_PATH]; /* of one of them */
     char list[LIST_MAX];           /* "a, b" */
-} found;
+} candidates;
 
-static void add(found *f, const char *name) {
+static void add(candidates *f, const char *name) {
     size_t n = strlen(f->list);
     if (f->n++ == 0) snprintf(f->name, sizeof f->name, "%s", name);
     if (n + strlen(name) + 8 < LIST_MAX)
@@ -106,21 +106,23 @@ static bool is_mmproj(const char *name) {
 }
 
 /* Lists the models and mmproj files of a directory. Returns false if it is not one of GGUF files. */
-static bool list(const char *dir, found *models, found *mmproj) {
-    DIR *d = opendir(dir);
+static bool list(const char *dir, candidates *models, candidates *mmproj) {
+    struct dirent **e = NULL;
+    int n_name = scandir(dir, &e, NULL, alphasort);
     bool hub = false;
     int32_t part, n;
-    for (const struct dirent *e; d && (e = readdir(d));) {
-        hub = hub || ends_with(e->d_name, hub_end);
-        if (!fv_gguf_is_file(e->d_name)) continue;
-        (void)parts_of(e->d_name, &part, &n);
-        if (part == 1) add(is_mmproj(e->d_name) ? mmproj : models, e->d_name);
+    for (int i = 0; i < n_name; i++) {
+        const char *name = e[i]->d_name;
+        hub = hub || ends_with(name, hub_end);
+        (void)parts_of(name, &part, &n);
+        if (fv_gguf_is_file(name) && part == 1) add(is_mmproj(name) ? mmproj : models, name);
+        free(e[i]);
     }
-    if (d) closedir(d);
+    free(e);
     return !hub && models->n + mmproj->n > 0;
 }
 
-static fv_status choose_model(const char *dir, const found *models, fv_gguf_files *out) {
+static fv_status choose_model(const char *dir, const candidates *models, fv_gguf_files *out) {
     char path[FV_CHECKPOINT_PATH];
     if (models->n == 0)
         return FV_FAIL(
@@ -138,7 +140,7 @@ static fv_status choose_model(const char *dir, const found *models, fv_gguf_file
     return set_model(path, strlen(path), out);
 }
 
-static fv_status choose_mmproj(const char *dir, const found *mmproj, fv_gguf_files *out) {
+static fv_status choose_mmproj(const char *dir, const candidates *mmproj, fv_gguf_files *out) {
     if (mmproj->n == 0) return FV_OK;
     if (mmproj->n == 1) return fv_path_join(dir, mmproj->name, out->mmproj, sizeof out->mmproj);
     return FV_FAIL(FV_EINVAL, "%s has %d mmproj files (%s): choose one with --mmproj FILE", dir,
@@ -146,7 +148,7 @@ static fv_status choose_mmproj(const char *dir, const found *mmproj, fv_gguf_fil
 }
 
 static fv_status find_in(const char *dir, bool paired, fv_gguf_files *out) {
-    found models = {0}, mmproj = {0};
+    candidates models = {0}, mmproj = {0};
     if (!list(dir, &models, &mmproj)) return FV_OK;
     FV_TRY(choose_model(dir, &models, out));
     return paired ? FV_OK : choose_mmproj(dir, &mmproj, out);

@@ -6,8 +6,8 @@
 
 LLAMA_CPP is a checkout of llama.cpp with convert_hf_to_gguf.py. The checkpoints are those of `fovea synth`
 with the configs beside the files, so that tests/unit/model/test_gguf_vision.c makes them again without
-Python and compares every weight. The converter needs the name of a known pre-tokenizer, which the synthetic
-ones are not: it is told one.
+Python and compares every weight. All have SentencePiece tokenizers: the converter is told to take them for
+that.
 """
 import argparse
 import contextlib
@@ -83,7 +83,7 @@ def convert(llama_cpp, folder, out, mmproj):
     sys.path[:0] = [str(llama_cpp), str(llama_cpp / "gguf-py")]
     import convert_hf_to_gguf
     from conversion import base
-    base.TextModel.get_vocab_base_pre = lambda self, tokenizer: "llama-bpe"
+    base.TextModel._set_vocab_gpt2 = base.TextModel._set_vocab_llama_hf
     logging.disable(logging.CRITICAL)
     sys.argv = ["convert", str(folder), "--outtype", "bf16", "--outfile", str(out)] + ["--mmproj"] * mmproj
     with contextlib.redirect_stderr(io.StringIO()):

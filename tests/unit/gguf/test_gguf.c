@@ -11,7 +11,7 @@
 #include "tests/support/gguf_file.h"
 #include "text/tokenizer.h"
 
-enum { F32 = 0, Q4_0 = 2, Q2_K = 10 };
+enum { F32 = 0, Q4_0 = 2, IQ1_S = 19 };
 
 static const int64_t embed_shape[] = {6, 64};
 
@@ -176,9 +176,9 @@ Test(gguf, other_models_are_refused_by_name) {
 Test(gguf, types_that_are_not_read_are_refused_with_what_to_take) {
     gguf_file f = {0};
     static const int64_t shape[] = {2, 256};
-    static const unsigned char block[168];
-    gguf_put_tensor(&f, "blk.0.attn_q.weight", Q2_K, 2, shape, block, sizeof block);
-    made(&f, "config.json", "of type Q2_K");
+    static const unsigned char block[100];
+    gguf_put_tensor(&f, "blk.0.attn_q.weight", IQ1_S, 2, shape, block, sizeof block);
+    made(&f, "config.json", "of type IQ1_S");
     gguf_put_tensor(&f, "blk.0.attn_q.weight", 4711, 2, shape, block, sizeof block);
     made(&f, "config.json", "of type number 4711");
     static const int64_t odd[] = {2, 48};

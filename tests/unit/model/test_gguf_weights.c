@@ -73,8 +73,9 @@ static void equals_reference(const char *type) {
 }
 
 Test(gguf_weights, blocks_are_what_gguf_py_dequantizes) {
-    static const char *const types[] = {"Q4_0", "Q4_1", "Q5_0", "Q5_1",
-                                        "Q8_0", "Q4_K", "Q5_K", "Q6_K"};
+    static const char *const types[] = {"Q4_0",   "Q4_1",   "Q5_0",    "Q5_1",  "Q8_0",
+                                        "Q4_K",   "Q5_K",   "Q6_K",    "Q2_K",  "Q3_K",
+                                        "IQ4_NL", "IQ4_XS", "IQ3_XXS", "IQ3_S", "MXFP4"};
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) equals_reference(types[i]);
     cr_assert(!fv_gguf_is_blocks("F16"));
 }
