@@ -3,6 +3,7 @@
  * tokenizer.ggml.model is "gpt2", byte-level BPE with merges and the pre-tokenizer named by
  * tokenizer.ggml.pre, or "llama", SentencePiece with scores. llama.cpp's src/llama-vocab.cpp defines the
  * names of `pre`; the expressions here are those of Hugging Face's files of these models. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,11 +18,17 @@ static const char byte_level[] =
 #define SUFFIXES "(?i:'s|'t|'re|'ve|'m|'ll|'d)|"
 static const char llama3[] = SUFFIXES LETTERS "|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|" REST;
 static const char qwen2[] = SUFFIXES LETTERS "|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|" REST;
+static const char qwen35[] = SUFFIXES
+    "[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|" REST;
 #define UPPER "\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}"
 #define LOWER "\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}"
 static const char tekken[] =
     "[^\\r\\n\\p{L}\\p{N}]?[" UPPER "]*[" LOWER "]+|[^\\r\\n\\p{L}\\p{N}]?[" UPPER "]+[" LOWER
     "]*|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|" REST;
+#define ENDINGS "(?i:'s|'t|'re|'ve|'m|'ll|'d)?|"
+static const char o200k[] =
+    "[^\\r\\n\\p{L}\\p{N}]?[" UPPER "]*[" LOWER "]+" ENDINGS "[^\\r\\n\\p{L}\\p{N}]?[" UPPER
+    "]+[" LOWER "]*" ENDINGS "\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|" REST;
 static const char gpt2[] =
     "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
 
@@ -32,9 +39,17 @@ static const struct pre {
     bool ignore_merges; /* a word that is a token is that token */
     bool adds_bos;      /* unless add_bos_token says otherwise */
 } pres[] = {{.name = "llama-bpe", .regex = llama3, .ignore_merges = true, .adds_bos = true},
+            {.name = "llama3", .regex = llama3, .ignore_merges = true, .adds_bos = true},
+            {.name = "llama-v3", .regex = llama3, .ignore_merges = true, .adds_bos = true},
+            {.name = "pixtral", .regex = llama3, .ignore_merges = true, .adds_bos = true},
             {.name = "qwen2", .regex = qwen2, .nfc = true},
+            {.name = "qwen35", .regex = qwen35, .nfc = true},
             {.name = "smollm", .regex = gpt2, .digits = true},
             {.name = "tekken", .regex = tekken, .ignore_merges = true, .adds_bos = true},
+            {.name = "glm4", .regex = llama3, .ignore_merges = true},
+            {.name = "chatglm-bpe", .regex = llama3},
+            {.name = "gpt-4o", .regex = o200k},
+            {.name = "llama4", .regex = o200k},
             {.name = "gpt-2", .regex = gpt2}};
 
 static fv_status find_pre(const fv_gguf *g, const struct pre **out) {
@@ -45,10 +60,14 @@ static fv_status find_pre(const fv_gguf *g, const struct pre **out) {
             *out = &pres[i];
             return FV_OK;
         }
+    char names[256] = "";
+    for (size_t i = 0; i < sizeof pres / sizeof *pres; i++) {
+        size_t n = strlen(names);
+        snprintf(names + n, sizeof names - n, "%s%s", n ? ", " : "", pres[i].name);
+    }
     return FV_FAIL(FV_EUNSUPPORTED,
-                   "%s: tokenizer.ggml.pre is '%.*s'; llama-bpe, qwen2, smollm, tekken and gpt-2 "
-                   "are read: take the model's safetensors",
-                   fv_gguf_where(g), (int)(s.n < 80 ? s.n : 80), s.s);
+                   "%s: tokenizer.ggml.pre is '%.*s'; read are %s: take the model's safetensors",
+                   fv_gguf_where(g), (int)(s.n < 80 ? s.n : 80), s.s, names);
 }
 
 /* ---- the vocabulary -------------------------------------------------------------------- */

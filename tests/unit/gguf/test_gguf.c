@@ -329,6 +329,7 @@ static void same_tokenizer(const char *name, const char *model, const char *pre)
     fv_tokenizer *own, *tok;
     json_t *root = golden(name, path);
     put_tokenizer(&f, root, model, pre);
+    if (strcmp(name, "gemma") == 0) gguf_put_bool(&f, "tokenizer.ggml.add_space_prefix", 0);
     json_decref(root);
     char *text = made(&f, "tokenizer.json", NULL), *json;
     cr_assert_eq(fv_tokenizer_parse(text, strlen(text), name, &tok), FV_OK, "%s", fv_last_error());
@@ -356,10 +357,28 @@ Test(gguf, byte_level_tokenizers_give_the_ids_of_tokenizer_json) {
     same_tokenizer("smollm2", "gpt2", "smollm");
     same_tokenizer("tekken", "gpt2", "tekken");
     same_tokenizer("gpt2", "gpt2", "gpt-2");
+    same_tokenizer("o200k", "gpt2", "gpt-4o");
+}
+
+/* Qwen3.5's words are Qwen2's, with marks among the letters. */
+Test(gguf, marks_belong_to_words_in_qwen35) {
+    static const char *const pre[] = {"qwen2", "qwen35"};
+    static const char *const want[] = {"]?\\\\p{L}+|", "]?[\\\\p{L}\\\\p{M}]+|"};
+    char path[4096];
+    for (int i = 0; i < 2; i++) {
+        gguf_file f = {0};
+        json_t *root = golden("qwen2", path);
+        put_tokenizer(&f, root, "gpt2", pre[i]);
+        json_decref(root);
+        char *text = made(&f, "tokenizer.json", NULL);
+        cr_assert(strstr(text, want[i]), "%.900s", strstr(text, "Regex"));
+        free(text);
+    }
 }
 
 Test(gguf, sentencepiece_tokenizers_give_the_ids_of_tokenizer_json) {
     same_tokenizer("llama2", "llama", NULL);
+    same_tokenizer("gemma", "llama", NULL);
 }
 
 static void put_vocab(gguf_file *f, size_t n, const char *const *token, const int32_t *type,
