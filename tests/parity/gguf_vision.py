@@ -23,6 +23,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests/golden/gguf/vision"
 FAMILIES = ["qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "gemma3", "idefics3", "smolvlm", "pixtral",
             "mistral3", "internvl"]
+SPLIT = "smolvlm"  # also in several files, of which the first has no tensors
 TEXT = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
         "num_key_value_heads": 2, "head_dim": 8, "vocab_size": 384, "moe_intermediate_size": 16}
 VISION = {"hidden_size": 16, "embed_dim": 16, "intermediate_size": 24, "num_hidden_layers": 3, "depth": 3,
@@ -78,14 +79,15 @@ def small_config(fovea, family, scratch):
     return config
 
 
-def convert(llama_cpp, folder, out, mmproj):
+def convert(llama_cpp, folder, out, mmproj, *options):
     """Runs convert_hf_to_gguf.py's main."""
     sys.path[:0] = [str(llama_cpp), str(llama_cpp / "gguf-py")]
     import convert_hf_to_gguf
     from conversion import base
     base.TextModel._set_vocab_gpt2 = base.TextModel._set_vocab_llama_hf
     logging.disable(logging.CRITICAL)
-    sys.argv = ["convert", str(folder), "--outtype", "bf16", "--outfile", str(out)] + ["--mmproj"] * mmproj
+    sys.argv = ["convert", str(folder), "--outtype", "bf16", "--outfile", str(out), *options]
+    sys.argv += ["--mmproj"] * mmproj
     with contextlib.redirect_stderr(io.StringIO()):
         try:
             convert_hf_to_gguf.main()
@@ -126,6 +128,8 @@ def make(a, family, scratch, into):
     name_classes(folder, family)
     for mmproj in (False, True):
         convert(a.llama_cpp, folder, into / f"{family}{'.mmproj' * mmproj}.gguf", mmproj)
+    if family == SPLIT:
+        convert(a.llama_cpp, folder, into / "split.gguf", False, "--split-max-tensors", "8", "--no-tensor-first-split")
 
 
 def main():
@@ -145,7 +149,7 @@ def main():
             into.mkdir(parents=True, exist_ok=True)
             make(a, family, scratch, into)
             if a.check:
-                bad += [f for f in (f"{family}.gguf", f"{family}.mmproj.gguf") if not same(into / f, GOLDEN / f)]
+                bad += [f.name for f in into.glob("*.gguf") if not same(f, GOLDEN / f.name)]
         print(family, flush=True)
     print(f"{len(bad)} files differ {bad}")
     return 1 if bad else 0

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/convert.h"
 #include "common/file.h"
@@ -12,7 +13,7 @@
 #include "model/synth/synth.h"
 #include "tests/support/tensor_file.h"
 
-enum { PATH_CAP = 1024 };
+enum { PATH_CAP = 4096 };
 
 #define GOLDEN FOVEA_TEST_DATA "/golden/gguf/vision/"
 
@@ -117,15 +118,15 @@ static void assert_same_config(const fv_model_config *a, const fv_model_config *
     cr_assert_eq(v->keep_cls, w->keep_cls);
 }
 
-static void converted_is_same(const char *family) {
-    char dir[PATH_CAP], config[PATH_CAP], pair[PATH_CAP];
+/* `from`: the family's checkpoint in GGUF files. */
+static void is_same(const char *family, const char *from) {
+    char dir[PATH_CAP], config[PATH_CAP];
     fv_synth_report r;
     scratch_dir(dir, sizeof dir);
     snprintf(config, sizeof config, GOLDEN "%s.json", family);
-    snprintf(pair, sizeof pair, GOLDEN "%s.gguf+" GOLDEN "%s.mmproj.gguf", family, family);
     const fv_synth_options o = {.dir = dir, .config_file = config, .dtype = FV_BF16, .force = true};
     cr_assert_eq(fv_synth_write(&o, &r), FV_OK, "%s", fv_last_error());
-    fv_checkpoint *a = loaded(dir), *b = loaded(pair);
+    fv_checkpoint *a = loaded(dir), *b = loaded(from);
     assert_same_config(fv_checkpoint_config(a), fv_checkpoint_config(b));
     assert_same_text(a, b);
     assert_same_vision(a, b);
@@ -135,6 +136,12 @@ static void converted_is_same(const char *family) {
     cr_assert_eq(x->resample, y->resample);
     fv_checkpoint_close(a);
     fv_checkpoint_close(b);
+}
+
+static void converted_is_same(const char *family) {
+    char pair[PATH_CAP];
+    snprintf(pair, sizeof pair, GOLDEN "%s.gguf+" GOLDEN "%s.mmproj.gguf", family, family);
+    is_same(family, pair);
 }
 
 Test(gguf_vision, qwen2_vl_is_the_same_in_gguf) { converted_is_same("qwen2_vl"); }
@@ -147,3 +154,78 @@ Test(gguf_vision, smolvlm_is_the_same_in_gguf) { converted_is_same("smolvlm"); }
 Test(gguf_vision, pixtral_is_the_same_in_gguf) { converted_is_same("pixtral"); }
 Test(gguf_vision, mistral3_is_the_same_in_gguf) { converted_is_same("mistral3"); }
 Test(gguf_vision, internvl_is_the_same_in_gguf) { converted_is_same("internvl"); }
+
+Test(gguf_vision, split_files_in_a_directory_are_the_same) {
+    static const char *const names[] = {"split-00001-of-00004.gguf", "split-00002-of-00004.gguf",
+                                        "split-00003-of-00004.gguf", "split-00004-of-00004.gguf",
+                                        "smolvlm.mmproj.gguf"};
+    char dir[PATH_CAP], from[2 * PATH_CAP], to[2 * PATH_CAP];
+    fv_checkpoint *ck;
+    scratch_dir(dir, sizeof dir);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        snprintf(from, sizeof from, GOLDEN "%s", names[i]);
+        snprintf(to, sizeof to, "%s/%s", dir, names[i]);
+        cr_assert_eq(symlink(from, to), 0);
+    }
+    is_same("smolvlm", dir);
+    cr_assert_eq(remove(to), 0);
+    snprintf(to, sizeof to, "%s/%s", dir, names[2]);
+    cr_assert_eq(remove(to), 0);
+    cr_assert_eq(fv_checkpoint_open(dir, &ck), FV_ENOTFOUND);
+    cr_assert(strstr(fv_last_error(), names[2]), "%s", fv_last_error());
+    snprintf(from, sizeof from, GOLDEN "%s", names[1]);
+    cr_assert_eq(symlink(from, to), 0);
+    cr_assert_eq(fv_checkpoint_open(dir, &ck), FV_EDATA);
+    cr_assert(strstr(fv_last_error(), "file 2 of 4 by its metadata, and 3 of 4 by its name"), "%s",
+              fv_last_error());
+}
+
+static void refuses(const char *model, const char *mmproj, fv_status st, const char *words) {
+    char pair[PATH_CAP];
+    fv_checkpoint *ck;
+    snprintf(pair, sizeof pair, "%s+%s", model, mmproj);
+    cr_assert_eq(fv_checkpoint_open(*mmproj ? pair : model, &ck), st, "%s", words);
+    cr_assert(strstr(fv_last_error(), words), "'%s' lacks '%s'", fv_last_error(), words);
+}
+
+Test(gguf_vision, files_that_do_not_belong_together_are_refused) {
+    refuses(GOLDEN "qwen2_vl.gguf", "", FV_EINVAL, "give it with --mmproj FILE");
+    refuses(GOLDEN "qwen2_vl.mmproj.gguf", "", FV_EINVAL, "this one with --mmproj");
+    refuses(GOLDEN "qwen2_vl.gguf", GOLDEN "gemma3.mmproj.gguf", FV_EINVAL,
+            "do not belong together: the first has the projector 'gemma3', the second is a qwen2vl "
+            "model");
+    refuses(GOLDEN "smolvlm.gguf", GOLDEN "gemma3.gguf", FV_EINVAL, "is no vision tower");
+}
+
+/* Writes the golden file `name` with one text replaced by another of the same length, and its path. */
+static void changed(const char *dir, const char *name, const char *from, const char *to,
+                    char path[PATH_CAP]) {
+    char *bytes;
+    size_t n;
+    snprintf(path, PATH_CAP, GOLDEN "%s", name);
+    cr_assert_eq(fv_file_read(path, 1 << 24, &bytes, &n), FV_OK);
+    char *at = memmem(bytes, n, from, strlen(from));
+    cr_assert(at && strlen(from) == strlen(to));
+    memcpy(at, to, strlen(to));
+    snprintf(path, PATH_CAP, "%s/%s", dir, name);
+    cr_assert_eq(fv_file_write(path, bytes, n), FV_OK);
+    free(bytes);
+}
+
+Test(gguf_vision, unknown_projectors_and_missing_tensors_are_named) {
+    char dir[PATH_CAP], path[PATH_CAP];
+    scratch_dir(dir, sizeof dir);
+    changed(dir, "qwen2_vl.mmproj.gguf", "qwen2vl_merger", "qwen9vl_merger", path);
+    refuses(GOLDEN "qwen2_vl.gguf", path, FV_EUNSUPPORTED,
+            "clip.projector_type is 'qwen9vl_merger'; mmproj files are read with qwen2vl_merger, ");
+    changed(dir, "qwen2_vl.mmproj.gguf", "v.blk.2.attn_v.weight", "v.blk.2.attn_x.weight", path);
+    refuses(GOLDEN "qwen2_vl.gguf", path, FV_ENOTFOUND,
+            "tensor 'v.blk.2.attn_q.weight' is missing");
+    changed(dir, "gemma3.mmproj.gguf", "v.blk.2.ffn_up.bias", "v.blk.2.ffn_xx.bias", path);
+    refuses(GOLDEN "gemma3.gguf", path, FV_ENOTFOUND, "tensor 'v.blk.2.ffn_up.bias' is missing");
+    changed(dir, "smolvlm.gguf", "<image>", "<omage>", path);
+    refuses(path, GOLDEN "smolvlm.mmproj.gguf", FV_EUNSUPPORTED, "has no token '<image>'");
+    changed(dir, "qwen2_vl.mmproj.gguf", "clip.vision.block_count", "clip.vision.block_cxxxt",
+            path);
+    refuses(GOLDEN "qwen2_vl.gguf", path, FV_EDATA, "key 'clip.vision.block_count' is missing");
+}
