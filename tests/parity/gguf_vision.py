@@ -22,7 +22,7 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests/golden/gguf/vision"
 FAMILIES = ["qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "gemma3", "idefics3", "smolvlm", "pixtral",
-            "mistral3", "internvl"]
+            "mistral3", "internvl", "llava"]
 SPLIT = "smolvlm"  # also in several files, of which the first has no tensors
 TEXT = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
         "num_key_value_heads": 2, "head_dim": 8, "vocab_size": 384, "moe_intermediate_size": 16}
@@ -96,7 +96,7 @@ def convert(llama_cpp, folder, out, mmproj, *options):
 
 
 # Classes that published files name, and by which the converter chooses.
-ARCHITECTURES = {"idefics3": {"text_config": "VLlama3ForCausalLM"}, "smolvlm": {"text_config": "VLlama3ForCausalLM"},
+ARCHITECTURES = {"llava": {"text_config": "LlamaForCausalLM"}, "idefics3": {"text_config": "VLlama3ForCausalLM"}, "smolvlm": {"text_config": "VLlama3ForCausalLM"},
                  "internvl": {"text_config": "Qwen2ForCausalLM", "vision_config": "InternVisionModel"}}
 
 
@@ -106,6 +106,50 @@ def name_classes(folder, family):
     for part, name in ARCHITECTURES.get(family, {}).items():
         config[part]["architectures"] = [name]
     path.write_text(json.dumps(config))
+
+
+# llama.cpp's converter of LLaVA's towers (tools/mtmd/legacy-models) reads other files. It writes these names: the two
+# matrices of an FFN have each other's.
+LLAVA = [("multi_modal_projector.linear_1", "mm.0"), ("multi_modal_projector.linear_2", "mm.2"),
+         ("vision_tower.vision_model.", "v."), ("encoder.layers", "blk"), ("embeddings.", ""), ("_proj", ""),
+         ("self_attn.", "attn_"), ("layer_norm", "ln"), ("layernorm", "ln"), ("layrnorm", "ln"), ("mlp.fc1", "ffn_down"),
+         ("mlp.fc2", "ffn_up"), ("embedding", "embd")]
+
+
+def convert_llava(folder, out):
+    """The tower up to its last feature layer, and the connector, as that converter writes them."""
+    from gguf import GGUFWriter
+    from safetensors.torch import load_file
+    config = json.loads((folder / "config.json").read_text())
+    vision, layer = config["vision_config"], config["vision_feature_layer"]
+    last = layer if layer >= 0 else vision["num_hidden_layers"] + layer + 1
+    w = GGUFWriter(out, "clip")
+    w.add_bool("clip.has_text_encoder", False)
+    w.add_bool("clip.has_vision_encoder", True)
+    w.add_bool("clip.has_llava_projector", True)
+    w.add_string("clip.projector_type", "mlp")
+    for own, hub in (("image_size", "image_size"), ("patch_size", "patch_size"), ("embedding_length", "hidden_size"),
+                     ("feed_forward_length", "intermediate_size"), ("attention.head_count", "num_attention_heads")):
+        w.add_uint32(f"clip.vision.{own}", vision[hub])
+    w.add_uint32("clip.vision.projection_dim", 768)  # CLIP's, not the connector's
+    w.add_float32("clip.vision.attention.layer_norm_epsilon", vision.get("layer_norm_eps", 1e-5))
+    w.add_uint32("clip.vision.block_count", last)
+    pixels = json.loads((folder / "preprocessor_config.json").read_text())
+    w.add_array("clip.vision.image_mean", pixels["image_mean"])
+    w.add_array("clip.vision.image_std", pixels["image_std"])
+    w.add_bool("clip.use_gelu", False)
+    for name, data in load_file(folder / "model.safetensors").items():
+        number = name.partition("encoder.layers.")[2].partition(".")[0]
+        if name.startswith("language_model") or "post_layernorm" in name or (number and int(number) >= last):
+            continue
+        for a, b in LLAVA:
+            name = name.replace(a, b)
+        data = data.float().squeeze().numpy()
+        w.add_tensor(name, data.astype("float16") if data.ndim in (2, 4) else data)
+    w.write_header_to_file()
+    w.write_kv_data_to_file()
+    w.write_tensors_to_file()
+    w.close()
 
 
 def same(a, b):
@@ -126,8 +170,11 @@ def make(a, family, scratch, into):
                     "--dialect", "v4.52" if family == "internvl" else "hub"], check=True,
                    capture_output=True)
     name_classes(folder, family)
-    for mmproj in (False, True):
-        convert(a.llama_cpp, folder, into / f"{family}{'.mmproj' * mmproj}.gguf", mmproj)
+    convert(a.llama_cpp, folder, into / f"{family}.gguf", False)
+    if family == "llava":
+        convert_llava(folder, into / f"{family}.mmproj.gguf")
+    else:
+        convert(a.llama_cpp, folder, into / f"{family}.mmproj.gguf", True)
     if family == SPLIT:
         convert(a.llama_cpp, folder, into / "split.gguf", False, "--split-max-tensors", "8", "--no-tensor-first-split")
 

@@ -66,7 +66,7 @@ static void assert_same_text(const fv_checkpoint *a, const fv_checkpoint *b) {
 }
 
 static void assert_same_vision(const fv_checkpoint *a, const fv_checkpoint *b) {
-    const fv_vision_config *c = &fv_checkpoint_config(a)->vision;
+    const fv_vision_config *c = &fv_checkpoint_config(b)->vision;
     const fv_vision_weights *v = fv_checkpoint_vision(a), *w = fv_checkpoint_vision(b);
     assert_same("patch", &v->patch, &w->patch);
     assert_same("patch bias", &v->patch_bias, &w->patch_bias);
@@ -98,7 +98,9 @@ static void assert_same_config(const fv_model_config *a, const fv_model_config *
     cr_assert_float_eq(x->rms_eps, y->rms_eps, 1e-9f);
     cr_assert_eq(x->n_active, y->n_active);
     const fv_vision_config *v = &a->vision, *w = &b->vision;
-    cr_assert_eq(v->n_layer, w->n_layer);
+    /* layers after the last whose outputs are used are not in LLaVA's mmproj files */
+    cr_assert_eq(a->layout.family == FV_LAYOUT_LLAVA ? v->feature_layer[0] : v->n_layer,
+                 w->n_layer);
     cr_assert_eq(v->d_ffn, w->d_ffn);
     cr_assert_eq(v->n_head, w->n_head);
     cr_assert_eq(v->patch, w->patch);
@@ -154,6 +156,7 @@ Test(gguf_vision, smolvlm_is_the_same_in_gguf) { converted_is_same("smolvlm"); }
 Test(gguf_vision, pixtral_is_the_same_in_gguf) { converted_is_same("pixtral"); }
 Test(gguf_vision, mistral3_is_the_same_in_gguf) { converted_is_same("mistral3"); }
 Test(gguf_vision, internvl_is_the_same_in_gguf) { converted_is_same("internvl"); }
+Test(gguf_vision, llava_is_the_same_in_gguf) { converted_is_same("llava"); }
 
 Test(gguf_vision, split_files_in_a_directory_are_the_same) {
     static const char *const names[] = {"split-00001-of-00004.gguf", "split-00002-of-00004.gguf",
