@@ -11,6 +11,7 @@
 #include "gguf/vision.h"
 
 typedef struct lister {
+    const fv_gguf_set *s;
     const fv_gguf *g;
     fv_arena *arena;
     bool tower, gemma; /* gemma: the text model's norms have 1 added */
@@ -30,7 +31,8 @@ static const fv_gguf_tensor *sibling(const lister *l, const fv_gguf_tensor *t, c
     if (!at) return NULL;
     int n = snprintf(name, sizeof name, "%.*s%s%s", (int)(at - t->name), t->name, to,
                      at + strlen(from));
-    return n < FV_GGUF_NAME_MAX ? fv_gguf_find(l->g, name) : NULL;
+    if (n >= FV_GGUF_NAME_MAX) return NULL;
+    return l->tower ? fv_gguf_find(l->g, name) : fv_gguf_set_find(l->s, name);
 }
 
 static fv_status fail_pair(const lister *l, const fv_gguf_tensor *a, const fv_gguf_tensor *b,
@@ -216,21 +218,23 @@ static bool is_joined(const lister *l, const fv_gguf_tensor *t) {
            strcmp(t->name, "v.patch_embd.weight.1") == 0;
 }
 
-static fv_status look(const fv_gguf *g, lister *l) {
+/* Only the first file of a model has metadata. */
+static fv_status look(const fv_gguf_set *s, lister *l) {
     fv_gguf_string arch = {"", 0};
-    FV_TRY(fv_gguf_text(g, "general.architecture", &arch));
-    l->tower = arch.n == 4 && memcmp(arch.s, "clip", 4) == 0;
+    l->tower = l->g == s->mmproj;
+    if (l->tower) return fv_gguf_projector_of(l->g, &l->projector);
+    FV_TRY(fv_gguf_text(s->model[0], "general.architecture", &arch));
     l->gemma = arch.n == 6 && memcmp(arch.s, "gemma3", 6) == 0;
-    return l->tower ? fv_gguf_projector_of(g, &l->projector) : FV_OK;
+    return FV_OK;
 }
 
-fv_status fv_gguf_tensors_list(const fv_gguf *g, fv_arena *arena, fv_safetensors_entry **entry,
-                               fv_gguf_form **form, int32_t *n) {
-    lister l = {.g = g, .arena = arena};
+fv_status fv_gguf_tensors_list(const fv_gguf_set *s, const fv_gguf *g, fv_arena *arena,
+                               fv_safetensors_entry **entry, fv_gguf_form **form, int32_t *n) {
+    lister l = {.s = s, .g = g, .arena = arena};
     fv_safetensors_entry *entries;
     fv_gguf_form *forms;
     int32_t at = 0;
-    FV_TRY(look(g, &l));
+    FV_TRY(look(s, &l));
     FV_TRY(FV_ARENA_NEW(arena, fv_gguf_tensors(g), entries));
     FV_TRY(FV_ARENA_NEW(arena, fv_gguf_tensors(g), forms));
     for (int32_t i = 0; i < fv_gguf_tensors(g); i++) {

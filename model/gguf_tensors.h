@@ -13,7 +13,7 @@
  *
  * Queries and keys in GGML's order of RoPE are restored later (model/gguf_weights.h). */
 #include "common/arena.h"
-#include "gguf/gguf.h"
+#include "gguf/files.h"
 #include "model/safetensors.h"
 
 /* A tensor's name and form besides its entry. */
@@ -25,11 +25,11 @@ typedef struct fv_gguf_form {
     int32_t n_more, span;
 } fv_gguf_form;
 
-/* Lists the tensors of a file, of a text model or of a tower: *n entries, with the names of the file, and as
- * many forms, in the arena. They borrow g. FV_EUNSUPPORTED: a projector or architecture that is not
- * supported, or tensors that belong together and are of different types; FV_EDATA: tensors of shapes that do
- * not fit together. */
-fv_status fv_gguf_tensors_list(const fv_gguf *g, fv_arena *arena, fv_safetensors_entry **entry,
-                               fv_gguf_form **form, int32_t *n);
+/* Lists the tensors of the file g, one of those of s: *n entries, with the names of the file, and as many
+ * forms, in the arena. They borrow the files of s, as tensors that belong together may be in several.
+ * FV_EUNSUPPORTED: a projector or architecture that is not supported, or tensors that belong together and are
+ * of different types; FV_EDATA: tensors of shapes that do not fit together. */
+fv_status fv_gguf_tensors_list(const fv_gguf_set *s, const fv_gguf *g, fv_arena *arena,
+                               fv_safetensors_entry **entry, fv_gguf_form **form, int32_t *n);
 
 #endif

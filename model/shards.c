@@ -62,13 +62,24 @@ static fv_status open_shard(fv_shards *sh, const char *dir, const char *name) {
 
 static fv_status open_gguf(fv_shards *sh, const char *path) {
     shard *s;
-    fv_safetensors_entry *entry;
-    fv_gguf_form *form;
     FV_TRY(map_shard(sh, path, path, &s));
-    FV_TRY(fv_gguf_parse(s->map.data, s->map.bytes, path, &s->gguf));
-    FV_TRY(fv_gguf_tensors_list(s->gguf, &sh->arena, &entry, &form, &s->n));
-    s->entry = entry;
-    s->form = form;
+    return fv_gguf_parse(s->map.data, s->map.bytes, path, &s->gguf);
+}
+
+static fv_status list_gguf(fv_shards *sh, bool mmproj) {
+    const fv_gguf **all;
+    FV_TRY(FV_ARENA_NEW(&sh->arena, sh->n_file, all));
+    for (int32_t i = 0; i < sh->n_file; i++) all[i] = sh->file[i].gguf;
+    const int32_t n = sh->n_file - mmproj;
+    const fv_gguf_set set = {all, n, mmproj ? all[n] : NULL};
+    for (int32_t i = 0; i < sh->n_file; i++) {
+        shard *s = &sh->file[i];
+        fv_safetensors_entry *entry;
+        fv_gguf_form *form;
+        FV_TRY(fv_gguf_tensors_list(&set, s->gguf, &sh->arena, &entry, &form, &s->n));
+        s->entry = entry;
+        s->form = form;
+    }
     return FV_OK;
 }
 
@@ -79,7 +90,8 @@ static fv_status open_gguf_files(fv_shards *sh, const fv_gguf_files *f) {
         FV_TRY(fv_gguf_files_part(f, i, path));
         FV_TRY(open_gguf(sh, path));
     }
-    return *f->mmproj ? open_gguf(sh, f->mmproj) : FV_OK;
+    if (*f->mmproj) FV_TRY(open_gguf(sh, f->mmproj));
+    return list_gguf(sh, *f->mmproj != '\0');
 }
 
 /* The shard of this name, opened when it is asked for first; `opened` has the places of all. */

@@ -97,7 +97,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     if (fv_gguf_parse(data, bytes, "input", &g) != FV_OK) return 0;
     for (int i = 0; i < N_MODEL; i++)
         read_config(&(fv_gguf_set){(const fv_gguf *const *)&models[i], 1, g});
-    if (fv_gguf_tensors_list(g, &arena, &entry, &form, &n) == FV_OK)
+    const fv_gguf_set set = {(const fv_gguf *const *)models, 1, g};
+    if (fv_gguf_tensors_list(&set, g, &arena, &entry, &form, &n) == FV_OK)
         for (int32_t i = 0; i < n; i++) read_entry(&entry[i], &form[i], &arena);
     fv_arena_fini(&arena);
     fv_gguf_free(g);

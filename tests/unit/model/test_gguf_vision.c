@@ -158,28 +158,39 @@ Test(gguf_vision, mistral3_is_the_same_in_gguf) { converted_is_same("mistral3");
 Test(gguf_vision, internvl_is_the_same_in_gguf) { converted_is_same("internvl"); }
 Test(gguf_vision, llava_is_the_same_in_gguf) { converted_is_same("llava"); }
 
-Test(gguf_vision, split_files_in_a_directory_are_the_same) {
-    static const char *const names[] = {"split-00001-of-00004.gguf", "split-00002-of-00004.gguf",
-                                        "split-00003-of-00004.gguf", "split-00004-of-00004.gguf",
-                                        "smolvlm.mmproj.gguf"};
-    char dir[PATH_CAP], from[2 * PATH_CAP], to[2 * PATH_CAP];
-    fv_checkpoint *ck;
-    scratch_dir(dir, sizeof dir);
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        snprintf(from, sizeof from, GOLDEN "%s", names[i]);
-        snprintf(to, sizeof to, "%s/%s", dir, names[i]);
-        cr_assert_eq(symlink(from, to), 0);
+/* Links the golden file into dir, and gives its path there. */
+static void link_golden(const char *dir, const char *name, const char *as, char to[PATH_CAP]) {
+    char from[PATH_CAP];
+    snprintf(from, sizeof from, GOLDEN "%s", name);
+    snprintf(to, PATH_CAP, "%s/%s", dir, as);
+    cr_assert_eq(symlink(from, to), 0);
+}
+
+static void split_is_same(const char *family, int n, char dir[PATH_CAP]) {
+    char name[128], to[PATH_CAP];
+    scratch_dir(dir, PATH_CAP);
+    for (int i = 1; i <= n; i++) {
+        snprintf(name, sizeof name, "%s-split-%05d-of-%05d.gguf", family, i, n);
+        link_golden(dir, name, name, to);
     }
-    is_same("smolvlm", dir);
-    cr_assert_eq(remove(to), 0);
-    snprintf(to, sizeof to, "%s/%s", dir, names[2]);
+    snprintf(name, sizeof name, "%s.mmproj.gguf", family);
+    link_golden(dir, name, name, to);
+    is_same(family, dir);
+}
+
+Test(gguf_vision, split_files_in_a_directory_are_the_same) {
+    char dir[PATH_CAP], to[PATH_CAP];
+    fv_checkpoint *ck;
+    split_is_same("gemma3", 5, dir);
+    split_is_same("qwen3_vl_moe", 5, dir);
+    snprintf(to, sizeof to, "%.4000s/qwen3_vl_moe-split-00003-of-00005.gguf", dir);
     cr_assert_eq(remove(to), 0);
     cr_assert_eq(fv_checkpoint_open(dir, &ck), FV_ENOTFOUND);
-    cr_assert(strstr(fv_last_error(), names[2]), "%s", fv_last_error());
-    snprintf(from, sizeof from, GOLDEN "%s", names[1]);
-    cr_assert_eq(symlink(from, to), 0);
+    cr_assert(strstr(fv_last_error(), "-00003-of-"), "%s", fv_last_error());
+    link_golden(dir, "qwen3_vl_moe-split-00002-of-00005.gguf",
+                "qwen3_vl_moe-split-00003-of-00005.gguf", to);
     cr_assert_eq(fv_checkpoint_open(dir, &ck), FV_EDATA);
-    cr_assert(strstr(fv_last_error(), "file 2 of 4 by its metadata, and 3 of 4 by its name"), "%s",
+    cr_assert(strstr(fv_last_error(), "file 2 of 5 by its metadata, and 3 of 5 by its name"), "%s",
               fv_last_error());
 }
 
