@@ -76,6 +76,7 @@ static fv_status hold_strict(fv_answer *a) {
     }
     FV_TRY(FV_ARENA_NEW(arena, 1, c));
     fovea__inference__v1__constraint__init(c);
+    c->after_reasoning = true;
     c->kind_case = FOVEA__INFERENCE__V1__CONSTRAINT__KIND_STRUCTURAL_TAG;
     const fv_api_call_frame frame = {f->trigger, f->before_name, f->before_arguments, f->end};
     FV_TRY(fv_api_tool_tags(a->tools, &frame, arena, &c->structural_tag));

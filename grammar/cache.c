@@ -37,6 +37,8 @@ static fv_status digest_of(const fv_grammar_spec *s, digest *out) {
                 add(c, s->n_text ? s->text : "", s->n_text);
     for (size_t i = 0; done && i < s->n_choice; i++)
         done = add(c, s->choice[i], strlen(s->choice[i]));
+    if (done && s->opens)
+        done = add(c, s->opens, strlen(s->opens)) && add(c, s->closes, strlen(s->closes));
     done = done && EVP_DigestFinal_ex(c, out->bytes, NULL);
     EVP_MD_CTX_free(c);
     return done ? FV_OK : FV_FAIL(FV_ENOMEM, "libcrypto computed no digest of a grammar");

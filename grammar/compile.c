@@ -86,6 +86,7 @@ static fv_status make(fv_compile *c, const fv_grammar_spec *spec, const fv_gramm
                       fv_automaton **out) {
     int32_t rule;
     FV_TRY(read_spec(c, spec, &rule));
+    FV_TRY(fv_reasoning_add(c, spec, &rule));
     FV_TRY(fv_emit_rules(c, rule));
     FV_TRY(fv_net_check(c));
     return fv_automaton_make(&c->net, limits, out);

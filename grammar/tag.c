@@ -17,20 +17,13 @@ static const char *text_of(const json_t *o, const char *key) {
 
 /* Text without a trigger. */
 static fv_status free_text(fv_compile *c, const json_t *triggers, fv_expr **out) {
-    const fv_dfa *all, *one;
-    fv_expr *e, *any;
-    FV_TRY(fv_expr_set(c, &(fv_span){0, FV_CP_MAX}, 1, &any));
-    FV_TRY(fv_expr_repeat(c, any, 0, -1, &any));
-    FV_TRY(fv_dfa_make(c, any, &all));
-    for (size_t i = 0; i < json_array_size(triggers); i++) {
-        const char *s = json_string_value(json_array_get(triggers, i));
-        if (!s || !*s) return FV_FAIL(FV_EINVAL, "triggers must be texts that are not empty");
-        FV_TRY(fv_expr_text(c, s, strlen(s), &e));
-        FV_TRY(fv_expr_seq(c, &e, any, e, any, NULL));
-        FV_TRY(fv_dfa_make(c, e, &one));
-        FV_TRY(fv_dfa_join(c, all, one, false, &all));
-    }
-    return fv_expr_of_dfa(c, all, out);
+    const char *text[TRIGGERS_MAX];
+    const size_t n = json_array_size(triggers);
+    for (size_t i = 0; i < n; i++) text[i] = json_string_value(json_array_get(triggers, i));
+    for (size_t i = 0; i < n; i++)
+        if (!text[i] || !*text[i])
+            return FV_FAIL(FV_EINVAL, "triggers must be texts that are not empty");
+    return fv_expr_without(c, text, n, out);
 }
 
 static fv_status structure(fv_compile *c, const json_t *s, const json_t *triggers, fv_expr **out) {

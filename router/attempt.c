@@ -242,6 +242,7 @@ static fv_status on_begun(fv_attempt *a, grpc_byte_buffer *message) {
     a->ticket = b->ticket;
     a->n_prompt = b->n_prompt;
     a->thinks = b->thinks;
+    a->thought = b->thought;
     a->n_prompt_cached = b->n_prompt_cached;
     fv_reservation_resize(&a->d, b->bytes_bound);
     /* The worker sends Begun after it has decoded the images. */

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "common/clock.h"
+#include "router/attempt.h"
 
 /* The deadline of a worker's call: a little later than the request's, so that the relay ends the request and
  * says why. */
@@ -30,6 +31,16 @@ static fv_status open_call(fv_worker_call *c, const fv_request *r, const fv_regi
                                .half_close = true,
                                .parent = r->client};
     return fv_rpc_call_open(w->channel, &opt, &c->rpc);
+}
+
+/* Returns the form of the reasoning behind which the text of the constraint begins, "": it begins at once. All workers
+ * of a request are told the same. */
+static char *reasoning_of(const fv_request *r) {
+    const Fovea__Inference__V1__TokenRules *rules = r->msg->rules;
+    const bool chats =
+        r->msg->prompt && r->msg->prompt->form_case == FOVEA__INFERENCE__V1__PROMPT__FORM_CHAT;
+    const bool after = rules && rules->constraint && rules->constraint->after_reasoning;
+    return chats && after ? fv_fleet_model(r->fleet)->reasoning_parser : "";
 }
 
 fv_status fv_worker_call_decode(fv_worker_call *c, const fv_request *r,
@@ -61,6 +72,9 @@ fv_status fv_worker_call_decode(fv_worker_call *c, const fv_request *r,
     m.token_texts = r->msg->token_texts;
     m.keep_ms = r->msg->keep_ms;
     m.rules = r->msg->rules;
+    m.reasoning = reasoning_of(r);
+    m.thinks = ticket && r->attempt->thinks; /* a follow-up is rendered by the decode worker */
+    m.thought = ticket && r->attempt->thought;
     m.special_tokens = r->msg->special_tokens;
     m.include_stop = r->msg->include_stop;
     m.continue_text = r->msg->continue_text;
@@ -111,6 +125,7 @@ fv_status fv_worker_call_prefill(fv_worker_call *c, const fv_request *r,
     m.replay = r->id_of;
     m.reserve_all = fv_request_reserves_all(r);
     m.open_ended = r->need.open_ended;
+    m.reasoning = reasoning_of(r);
     FV_TRY(make_tokens(r, d, open, pair));
     m.open_token = open;
     m.pair_token = pair;

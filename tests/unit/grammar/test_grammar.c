@@ -67,6 +67,53 @@ Test(grammar, structural_tags) {
                   LIST("<f=x>", "<f=now>{}</f>", "<f=now>{\"a\":1}"));
 }
 
+Test(grammar, a_text_begins_behind_the_reasoning) {
+    const fv_grammar_spec spec = {.kind = FV_GRAMMAR_REGEX,
+                                  .text = "[0-9]+",
+                                  .n_text = 6,
+                                  .opens = "<think>",
+                                  .closes = "</think>"};
+    fv_grammar *g;
+    fv_matcher *m;
+    bool legal;
+    cr_assert_eq(fv_grammar_compile(&spec, NULL, &g), FV_OK, "%s", fv_last_error());
+    cr_expect_eq(reads(g, "12"), 2, "no reasoning");
+    cr_expect_eq(reads(g, "\n<think>\nIt is </think, 7 or <8>?\n</think>\n\n12"), 2);
+    cr_expect_eq(reads(g, "<think></think>1"), 2);
+    cr_expect_eq(reads(g, "<think>It is red."), 1, "an answer does not end inside");
+    cr_expect_eq(reads(g, "<think>a</think>"), 1, "nor before its text");
+    cr_expect_eq(reads(g, "<think>a</think>b"), 0);
+    cr_expect_eq(reads(g, "<think>a</think>1<think>"), 0);
+    cr_expect_eq(reads(g, "<thin1"), 0);
+    cr_assert_eq(fv_matcher_open(g, byte_trie(), false, &m), FV_OK);
+    cr_assert_eq(fv_matcher_continue(m, "<think>"), FV_OK, "%s", fv_last_error());
+    cr_assert_eq(fv_matcher_push_text(m, "red</think>\n", 12, &legal), FV_OK);
+    cr_expect(legal && !fv_matcher_may_end(m));
+    cr_assert_eq(fv_matcher_push_text(m, "1", 1, &legal), FV_OK);
+    cr_expect(legal && fv_matcher_may_end(m));
+    cr_assert_eq(fv_matcher_continue(m, FV_GRAMMAR_THOUGHT), FV_OK, "%s", fv_last_error());
+    cr_assert_eq(fv_matcher_push_text(m, "<", 1, &legal), FV_OK);
+    cr_expect_not(legal, "there is no reasoning, nor space");
+    cr_assert_eq(fv_matcher_push_text(m, "1", 1, &legal), FV_OK);
+    cr_expect(legal && fv_matcher_may_end(m));
+    cr_expect_eq(fv_matcher_continue(m, "<b>"), FV_EINVAL);
+    fv_matcher_close(m);
+    fv_grammar_unref(g);
+}
+
+Test(grammar, grammars_with_and_without_reasoning_are_told_apart) {
+    fv_grammar_spec spec = {.kind = FV_GRAMMAR_REGEX, .text = "b{3}", .n_text = 4};
+    fv_grammar *plain, *after;
+    cr_assert_eq(fv_grammar_get(&spec, &plain), FV_OK);
+    spec.opens = "<t>";
+    spec.closes = "</t>";
+    cr_assert_eq(fv_grammar_get(&spec, &after), FV_OK);
+    cr_expect_eq(reads(plain, "<t></t>bbb"), 0);
+    cr_expect_eq(reads(after, "<t></t>bbb"), 2);
+    fv_grammar_unref(plain);
+    fv_grammar_unref(after);
+}
+
 /* ---- masks ---------------------------------------------------------------------------------- */
 
 enum { N_TOKEN = 8 };
@@ -104,6 +151,26 @@ Test(grammar, a_mask_has_the_tokens_that_may_be_next) {
     cr_assert_eq(mask_after(m, (int32_t[]){6}, 1), 1 << 7);
     cr_assert_eq(fv_matcher_seek(m, (int32_t[]){3}, 1), FV_EINVAL, "a token that is not legal");
     cr_assert_eq(fv_matcher_seek(m, (int32_t[]){0}, 1), FV_EINVAL, "a token without bytes");
+    fv_matcher_close(m);
+    fv_grammar_unref(g);
+    fv_token_trie_free(t);
+}
+
+Test(grammar, a_mark_may_be_a_special_token) {
+    static const char *const word[] = {"<t>", FV_TOKEN_SPECIAL "<t>", FV_TOKEN_SPECIAL "</t>", "a",
+                                       "b",   FV_TOKEN_SPECIAL "<s>"};
+    const size_t bytes[] = {3, 4, 5, 1, 1, 4};
+    const fv_grammar_spec spec = {
+        .kind = FV_GRAMMAR_REGEX, .text = "a", .n_text = 1, .opens = "<t>", .closes = "</t>"};
+    fv_token_trie *t;
+    fv_grammar *g;
+    fv_matcher *m;
+    cr_assert_eq(fv_token_trie_make(word, bytes, 6, &t), FV_OK);
+    cr_assert_eq(fv_grammar_compile(&spec, NULL, &g), FV_OK);
+    cr_assert_eq(fv_matcher_open(g, t, false, &m), FV_OK);
+    cr_assert_eq(mask_after(m, NULL, 0), 1 << 0 | 1 << 1 | 1 << 3);
+    cr_assert_eq(mask_after(m, (int32_t[]){1}, 1), 1 << 0 | 1 << 2 | 1 << 3 | 1 << 4);
+    cr_assert_eq(mask_after(m, (int32_t[]){1, 4, 2}, 3), 1 << 3);
     fv_matcher_close(m);
     fv_grammar_unref(g);
     fv_token_trie_free(t);
