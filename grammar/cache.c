@@ -84,12 +84,17 @@ static void keep(const digest *d, fv_grammar *g, const fv_error *fault) {
 }
 
 fv_status fv_grammar_get(const fv_grammar_spec *spec, fv_grammar **out) {
+    return fv_grammar_get_within(spec, 0, out);
+}
+
+fv_status fv_grammar_get_within(const fv_grammar_spec *spec, int64_t steps, fv_grammar **out) {
+    const fv_grammar_limits limits = {.compile_steps = steps, .tries = steps > 0};
     digest d;
     FV_TRY(digest_of(spec, &d));
     fv_grammar *g = NULL;
     fv_error fault = {0};
     if (!take(&d, &g, &fault)) {
-        fv_error_take(&fault, fv_grammar_compile(spec, NULL, &g));
+        fv_error_take(&fault, fv_grammar_compile(spec, &limits, &g));
         if (fault.status == FV_OK || fault.status == FV_EINVAL) keep(&d, g, &fault);
     }
     if (fault.status != FV_OK) return fv_error_raise(&fault);

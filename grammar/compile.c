@@ -106,6 +106,7 @@ fv_status fv_grammar_compile(const fv_grammar_spec *spec, const fv_grammar_limit
     fv_arena_fini(&c.arena);
     free(c.rule);
     free(c.net.state);
+    if (st == FV_EINVAL && c.steps < 0 && l.tries) st = FV_EBUSY;
     if (st != FV_OK) {
         free(g);
         return fv_fail_prefix(st, "%s", name_of(spec->kind));

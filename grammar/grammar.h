@@ -46,6 +46,7 @@ typedef struct fv_grammar_spec {
 /* Limits on the cost of a grammar. 0 in a field: the default. */
 typedef struct fv_grammar_limits {
     int64_t compile_steps; /* default 20 million, well below a second */
+    bool tries;            /* more than these steps are FV_EBUSY: the grammar may have more */
     int64_t mask_steps;    /* of one mask or one token; default 400 000, some ten milliseconds */
     int64_t answer_steps;  /* of all masks and tokens of an answer; default 20 million */
     size_t bytes; /* of the compiled grammar, and again of what it learns; default 32 MiB each */
@@ -59,6 +60,8 @@ fv_status fv_grammar_compile(const fv_grammar_spec *spec, const fv_grammar_limit
                              fv_grammar **out);
 /* The same with the default limits, shared with all others in this process that have asked for this spec. */
 fv_status fv_grammar_get(const fv_grammar_spec *spec, fv_grammar **out);
+/* The same, but gives up after so many steps of compilation with FV_EBUSY; 0: no other limit. */
+fv_status fv_grammar_get_within(const fv_grammar_spec *spec, int64_t steps, fv_grammar **out);
 fv_grammar *fv_grammar_ref(fv_grammar *g);
 void fv_grammar_unref(fv_grammar *g); /* NULL is fine */
 

@@ -101,6 +101,18 @@ Test(grammar, a_text_begins_behind_the_reasoning) {
     fv_grammar_unref(g);
 }
 
+Test(grammar, a_compilation_can_be_tried_with_few_steps) {
+    const char *text = "(a|b)*a(a|b){9}c";
+    const fv_grammar_spec spec = {.kind = FV_GRAMMAR_REGEX, .text = text, .n_text = strlen(text)};
+    fv_grammar *g = NULL;
+    cr_expect_eq(fv_grammar_get_within(&spec, 10, &g), FV_EBUSY);
+    cr_expect_null(g);
+    cr_expect_eq(fv_grammar_get(&spec, &g), FV_OK, "the trial is not kept as a refusal");
+    fv_grammar_unref(g);
+    cr_expect_eq(fv_grammar_get_within(&spec, 10, &g), FV_OK, "it is known by now");
+    fv_grammar_unref(g);
+}
+
 Test(grammar, grammars_with_and_without_reasoning_are_told_apart) {
     fv_grammar_spec spec = {.kind = FV_GRAMMAR_REGEX, .text = "b{3}", .n_text = 4};
     fv_grammar *plain, *after;
