@@ -7,7 +7,7 @@
  *   expr.c        expressions: trees of which rules are made
  *   regex.c       text -> an expression; regex_set.c: its classes; regex_anchor.c: ^ and $
  *   ebnf.c        Lark's and GBNF's grammars -> rules
- *   tag.c         structural tags -> rules
+ *   tag.c         structural tags -> rules; tag_format.c, tag_xml.c: their formats
  *   reasoning.c   what may stand before the text
  *   schema.c      JSON Schema -> rules; schema_gather.c, _object.c, _array.c, _string.c, _number.c, _one.c:
  *                 its parts; format.c: its formats; json_value.c: any JSON

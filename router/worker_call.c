@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "common/clock.h"
-#include "router/attempt.h"
 
 /* The deadline of a worker's call: a little later than the request's, so that the relay ends the request and
  * says why. */
@@ -44,8 +43,8 @@ static char *reasoning_of(const fv_request *r) {
 }
 
 fv_status fv_worker_call_decode(fv_worker_call *c, const fv_request *r,
-                                const fv_registered_worker *d, const fv_ticket_message *ticket,
-                                uint32_t n_replay, const fv_rpc_events *events, void *user) {
+                                const fv_registered_worker *d, const fv_handed_off *from,
+                                const fv_rpc_events *events, void *user) {
     static const char method[] = "/fovea.handoff.v1.Decode/Decode";
     char token[FV_CALL_TOKEN_MAX];
     Fovea__Handoff__V1__DecodeRequest m = FOVEA__HANDOFF__V1__DECODE_REQUEST__INIT;
@@ -54,9 +53,9 @@ fv_status fv_worker_call_decode(fv_worker_call *c, const fv_request *r,
     m.tenant_kv_bytes = fv_tenancy_kv_bytes(r->tenant);
     m.tenant_weight = r->sharer->weight;
     m.share = r->sharer->name;
-    if (ticket) {
+    if (from->ticket) {
         m.source_case = FOVEA__HANDOFF__V1__DECODE_REQUEST__SOURCE_TICKET;
-        m.ticket = (fv_ticket_message *)(uintptr_t)ticket;
+        m.ticket = (fv_ticket_message *)(uintptr_t)from->ticket;
     } else {
         m.source_case = FOVEA__HANDOFF__V1__DECODE_REQUEST__SOURCE_CONVERSATION;
         m.conversation = (ProtobufCBinaryData){FV_CONVERSATION_ID_BYTES, r->msg->conversation.data};
@@ -73,17 +72,17 @@ fv_status fv_worker_call_decode(fv_worker_call *c, const fv_request *r,
     m.keep_ms = r->msg->keep_ms;
     m.rules = r->msg->rules;
     m.reasoning = reasoning_of(r);
-    m.thinks = ticket && r->attempt->thinks; /* a follow-up is rendered by the decode worker */
-    m.thought = ticket && r->attempt->thought;
+    m.thinks = from->thinks; /* a follow-up is rendered by the decode worker */
+    m.thought = from->thought;
     m.special_tokens = r->msg->special_tokens;
     m.include_stop = r->msg->include_stop;
     m.continue_text = r->msg->continue_text;
-    m.n_replay = n_replay;
+    m.n_replay = from->n_replay;
     m.replay = r->id_of;
-    if (!ticket)
+    if (!from->ticket)
         FV_TRY(fv_registry_token(r->relay->opt.members, d, method, r->fleet_id, "",
                                  FV_CALL_VALID_MS, token));
-    return open_call(c, r, d, method, ticket ? NULL : token, &m.base, events, user);
+    return open_call(c, r, d, method, from->ticket ? NULL : token, &m.base, events, user);
 }
 
 /* The request's age, by which workers serve the oldest first among the requests of all routers. */

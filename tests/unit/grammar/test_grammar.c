@@ -126,6 +126,72 @@ Test(grammar, grammars_with_and_without_reasoning_are_told_apart) {
     fv_grammar_unref(after);
 }
 
+/* ---- formats of structural tags ------------------------------------------------------------- */
+
+#define FORMAT(text) "{\"type\":\"structural_tag\",\"format\":" text "}"
+#define CONST(text) "{\"type\":\"const_string\",\"value\":\"" text "\"}"
+#define INT "{\"type\":\"json_schema\",\"json_schema\":{\"type\":\"integer\"}}"
+#define TAG(begin, content, end)                                                                   \
+    "{\"type\":\"tag\",\"begin\":" begin ",\"content\":" content ",\"end\":\"" end "\"}"
+
+Test(grammar, formats_of_tags) {
+    check_answers(
+        FV_GRAMMAR_STRUCTURAL_TAG,
+        FORMAT("{\"type\":\"sequence\",\"elements\":[" CONST(
+            "n=") "," INT
+                  ",{\"type\":\"or\",\"elements\":[" CONST("!") ",{\"type\":\"regex\","
+                                                                "\"pattern\":\"[a-c]+\"}]}]}"),
+        LIST("n=12!", "n=1abc"), LIST("n=1", "n=!", "1!"));
+    check_answers(FV_GRAMMAR_STRUCTURAL_TAG,
+                  FORMAT(TAG("\"<a>\"", "{\"type\":\"any_text\"}", "</a>")),
+                  LIST("<a></a>", "<a>b</a </b></a>"), LIST("<a>", "<a>x</a>y</a>"));
+    check_answers(FV_GRAMMAR_STRUCTURAL_TAG,
+                  FORMAT("{\"type\":\"triggered_tags\",\"triggers\":[\"<n\"],\"tags\":[" TAG(
+                      "\"<n=\"", INT, ">") "]}"),
+                  LIST("", "a <n=1> b<n=2>", "<"), LIST("<n", "<n=x>", "<n=1"));
+    check_answers(FV_GRAMMAR_STRUCTURAL_TAG,
+                  FORMAT("{\"type\":\"triggered_tags\",\"at_least_one\":true,\"stop_after_first\":"
+                         "true,\"triggers\":[\"<n\"],\"tags\":[" TAG("\"<n=\"", INT, ">") "]}"),
+                  LIST("a <n=1>"), LIST("", "<n=1>b", "<n=1><n=1>"));
+    check_answers(FV_GRAMMAR_STRUCTURAL_TAG,
+                  FORMAT("{\"type\":\"tags_with_separator\",\"separator\":\", \",\"tags\":[" TAG(
+                      "\"(\"", INT, ")") "]}"),
+                  LIST("", "(1)", "(1), (2), (3)"), LIST("(1),(2)", "(1), "));
+    check_refused(FV_GRAMMAR_STRUCTURAL_TAG, FORMAT("{\"type\":\"wish\"}"),
+                  "'wish' is not supported");
+    check_refused(FV_GRAMMAR_STRUCTURAL_TAG,
+                  FORMAT("{\"type\":\"triggered_tags\",\"triggers\":[\"<n\"],\"tags\":[" TAG(
+                      "\"<m\"", INT, ">") "]}"),
+                  "begins with no trigger");
+    check_refused(FV_GRAMMAR_STRUCTURAL_TAG, FORMAT("{\"type\":\"sequence\"}"),
+                  "`elements` must be");
+}
+
+Test(grammar, parameters_of_calls_as_qwen_writes_them) {
+    check_answers(
+        FV_GRAMMAR_STRUCTURAL_TAG,
+        FORMAT("{\"type\":\"qwen_xml_parameter\",\"json_schema\":{\"type\":\"object\",\"$defs\":{"
+               "\"k\":{\"type\":\"integer\"}},\"properties\":{\"s\":{\"type\":\"string\"},\"e\":{"
+               "\"enum\":[\"x\",\"y z\"]},\"l\":{\"type\":\"array\",\"items\":{\"$ref\":\"#/$defs/"
+               "k\"}},\"o\":{\"anyOf\":[{\"type\":\"string\"},{\"type\":\"null\"}]}},\"required\":["
+               "\"s\"],\"additionalProperties\":false}}"),
+        LIST("<parameter=s>\n<b>5\n6\n</parameter>\n",
+             "<parameter=s>\n\n</parameter>\n<parameter=e>\ny "
+             "z\n</parameter>\n<parameter=l>\n[1,2]\n"
+             "</parameter>\n<parameter=o>\nnull\n</parameter>\n"),
+        LIST("", "<parameter=e>\nx\n</parameter>\n",
+             "<parameter=s>\na\n</parameter>\n<parameter=e>\nz\n</parameter>\n",
+             "<parameter=s>\na\n</parameter>\n<parameter=l>\n[\"1\"]\n</parameter>\n"));
+    check_refused(FV_GRAMMAR_STRUCTURAL_TAG,
+                  FORMAT("{\"type\":\"qwen_xml_parameter\",\"json_schema\":{\"properties\":{\"s\":{"
+                         "\"type\":\"string\",\"allOf\":[]}}}}"),
+                  "parameter 's': a string may have");
+    check_refused(
+        FV_GRAMMAR_STRUCTURAL_TAG,
+        FORMAT("{\"type\":\"qwen_xml_parameter\",\"json_schema\":{\"properties\":{\"s\":{}}}}"),
+        "its `type` must be given");
+}
+
 /* ---- masks ---------------------------------------------------------------------------------- */
 
 enum { N_TOKEN = 8 };
