@@ -19,7 +19,7 @@ fv_status fv_worker_call_prefill(fv_worker_call *c, const fv_request *r,
                                  const fv_registered_worker *p, const fv_registered_worker *d,
                                  const fv_rpc_events *events, void *user);
 
-/* What a prefill worker has said of the hand-off. */
+/* The hand-off as the prefill worker has announced it. */
 typedef struct fv_handed_off {
     const fv_ticket_message *ticket; /* NULL: there is none, a conversation continues */
     uint32_t n_replay;               /* tokens that were replayed */
