@@ -5,7 +5,7 @@
  *     {"begin": "<call=now>", "schema": {...}, "end": "</call>"}]}
  *
  * The newer form has one member `format` instead (tag_format.c). */
-#include "grammar/tag.h"
+#include "grammar/tag_internal.h"
 
 #include <string.h>
 

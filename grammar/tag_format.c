@@ -11,7 +11,7 @@
  * Any text within a tag goes on up to the tag's end. */
 #include <string.h>
 
-#include "grammar/tag.h"
+#include "grammar/tag_internal.h"
 
 typedef struct where {
     const char *end; /* of the innermost tag; "": none */

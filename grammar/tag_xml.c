@@ -9,7 +9,7 @@
  * its types alone. */
 #include <string.h>
 
-#include "grammar/tag.h"
+#include "grammar/tag_internal.h"
 
 static const char closes[] = "\n</parameter>\n";
 static const char end[] = "</parameter>";

@@ -1,5 +1,5 @@
-#ifndef FOVEA_GRAMMAR_TAG_H
-#define FOVEA_GRAMMAR_TAG_H
+#ifndef FOVEA_GRAMMAR_TAG_INTERNAL_H
+#define FOVEA_GRAMMAR_TAG_INTERNAL_H
 
 /* Shared by the files of structural tags. */
 #include <stdlib.h>
