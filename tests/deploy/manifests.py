@@ -32,7 +32,8 @@ WORKERS = {"fovea-prefill", "fovea-decode"}
 MEMBERS = PROGRAMS - {"fovea-gateway"}  # have the fleet's secret and certificates
 
 OTHERS = {"gateway.networking.k8s.io", "monitoring.coreos.com", "keda.sh"}  # CRDs, which no schema of Kubernetes has
-SCHEMAS = ["1.27", "1.31", "1.36"]  # 1.27: the first in which gRPC probes are stable
+# 1.27 is the first in which gRPC probes are stable.
+SCHEMAS = ["1.27", "1.31", "1.32", "1.33", "1.34", "1.35", "1.36", "1.37"]
 
 
 def expect(holds, what):
