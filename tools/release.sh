@@ -52,7 +52,7 @@ release_python() {
     # The tools are installed with their pins; nothing else is fetched.
     "$python" -m build --no-isolation --outdir "$out" "$tree/clients/python" >>build/release.log 2>&1 ||
         die "release: the Python package cannot be built; build/release.log has the rest"
-    "$python" -m twine check --strict "$out"/*.whl "$out"/fovea_client-*.tar.gz >>build/release.log 2>&1 ||
+    "$python" -m twine check --strict "$out"/*.whl "$out"/fovea[-_]client-*.tar.gz >>build/release.log 2>&1 ||
         die "release: twine refuses the Python package; build/release.log has the rest"
 }
 
