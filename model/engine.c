@@ -60,10 +60,23 @@ static fv_status quantize(fv_engine *e, const fv_engine_options *opt) {
     return FV_OK;
 }
 
+/* Finds the tokens that only the tokenizer names. */
+static fv_status find_tokens(const fv_engine *e, const char *image) {
+    const char *end = fv_checkpoint_config(e->ck)->chat_end;
+    const int32_t id = fv_tokenizer_id(e->tok, image);
+    if (id >= 0)
+        return fv_checkpoint_set_tokens(e->ck, id, end ? fv_tokenizer_id(e->tok, end) : -1);
+    return FV_FAIL(FV_EDATA,
+                   "%s: tokenizer.json must have '%s', the token of an image: is it this "
+                   "checkpoint's?",
+                   fv_checkpoint_dir(e->ck), image);
+}
+
 /* An image token beyond the vocabulary must still be in the tokenizer. */
 static fv_status check_image_token(const fv_engine *e) {
     const fv_model_config *cfg = fv_checkpoint_config(e->ck);
     const char *token = fv_layout_image_token(cfg->layout.family);
+    if (cfg->image_token == FV_IMAGE_TOKEN_NAMED) return find_tokens(e, token);
     if (cfg->image_token < cfg->text.vocab || fv_tokenizer_id(e->tok, token) == cfg->image_token)
         return FV_OK;
     return FV_FAIL(FV_EDATA,
@@ -106,8 +119,8 @@ static fv_status open_network(fv_engine *e, const fv_engine_options *opt) {
 
 fv_status fv_engine_chat(const fv_engine *e, const char *spec, fv_chat **out) {
     const fv_model_config *cfg = fv_checkpoint_config(e->ck);
-    return fv_chat_open(spec[0] ? spec : e->chat, fv_checkpoint_dir(e->ck), cfg->text.family,
-                        cfg->has_vision, out);
+    if (!spec[0]) spec = e->chat && e->chat[0] ? e->chat : cfg->chat;
+    return fv_chat_open(spec, fv_checkpoint_dir(e->ck), cfg->text.family, cfg->has_vision, out);
 }
 
 /* A requested template must run; one that comes with the checkpoint may stay unused. */

@@ -40,6 +40,9 @@ typedef enum dim {
     DIM_DELTA_D,
     DIM_QUERY,   /* queries, with their gates if there are any */
     DIM_BETWEEN, /* the connector's two linear layers */
+    DIM_VHEAD,   /* GLM: a head of the tower, patches of a token's side, the connector's FFN */
+    DIM_VMERGE,
+    DIM_GLM,
 } dim;
 
 typedef enum when {
@@ -55,9 +58,11 @@ typedef enum when {
     SPARSE,
     SPARSE_PLAIN, /* whose matrices are [out, in], or transposed */
     SPARSE_TRANSPOSED,
-    SHARED,     /* the expert that every token goes through */
-    PRE_NORMS,  /* norms of the text model's layers: before attention and FFN only, */
-    POST_NORMS, /* or also after them */
+    SHARED,       /* the expert that every token goes through */
+    PRE_NORMS,    /* norms of the text model's layers: before attention and FFN only, */
+    POST_NORMS,   /* or also after them, */
+    OUTPUT_NORMS, /* or beside the former, under GLM's names */
+    FUSED_FFN,    /* gate and up together */
     CONNECTOR_MLP,
     BIAS_MLP_CONNECTOR,
     CONNECTOR_LINEAR,
@@ -76,18 +81,22 @@ typedef enum when {
     VISION_QKV, /* q, k and v as separate tensors */
     VISION_BIAS_QKV,
     VISION_FUSED,
+    VISION_BIAS_FUSED,
     VISION_BIAS_O,
     VISION_PLAIN, /* FFN without a gate, its biases, and the gated FFN */
     VISION_PLAIN_BIAS,
     VISION_GATED,
     VISION_GATED_BIAS,
     VISION_QK_NORM,
+    VISION_QK_NORM_HEADS,
     LAYER_SCALE,
     PATCH_FRAME,
     PATCH_FRAMES, /* patches of two frames */
     PATCH_BIAS,
     PRE_NORM,
+    NORM_PATCHES,
     POST_NORM,
+    POST_NORM_BIAS,
     UNUSED_POST_NORM, /* in files, but unused */
     UNUSED_HEAD,
     UNUSED_MASK,
@@ -126,6 +135,8 @@ static const row text_layer[] = {
     {"self_attn.k_norm.weight", L(k_norm), {DIM_HEAD}, FV_ROLE_NORM, QK_NORM},
     {"post_attention_layernorm.weight", L(mlp_norm), {DIM_D}, FV_ROLE_NORM, PRE_NORMS},
     {"post_attention_layernorm.weight", L(attn_post_norm), {DIM_D}, FV_ROLE_NORM, POST_NORMS},
+    {"post_self_attn_layernorm.weight", L(attn_post_norm), {DIM_D}, FV_ROLE_NORM, OUTPUT_NORMS},
+    {"post_mlp_layernorm.weight", L(mlp_post_norm), {DIM_D}, FV_ROLE_NORM, OUTPUT_NORMS},
     {"pre_feedforward_layernorm.weight", L(mlp_norm), {DIM_D}, FV_ROLE_NORM, POST_NORMS},
     {"post_feedforward_layernorm.weight", L(mlp_post_norm), {DIM_D}, FV_ROLE_NORM, POST_NORMS},
     {"mlp.gate_proj.weight", L(gate), {DIM_M, DIM_D}, FV_ROLE_LINEAR, DENSE_APART},
@@ -163,7 +174,7 @@ static const row text_layer[] = {
 
 static const row text_fused[] = {
     {"self_attn.qkv_proj.weight", F(qkv), {DIM_QKV, DIM_D}, FV_ROLE_LINEAR, FUSED},
-    {"mlp.gate_up_proj.weight", F(gate_up), {DIM_2M, DIM_D}, FV_ROLE_LINEAR, FUSED},
+    {"mlp.gate_up_proj.weight", F(gate_up), {DIM_2M, DIM_D}, FV_ROLE_LINEAR, FUSED_FFN},
 };
 
 static const row recurrent_layer[] = {
@@ -220,6 +231,25 @@ static const row connector[] = {
     {"proj.weight", P(fc1), {DIM_VD, DIM_D}, FV_ROLE_LINEAR, CONNECTOR_MEAN},
 };
 
+/* GLM's connector: its convolution is beside the tower in files. */
+static const row glm_merger[] = {
+    {"downsample.weight",
+     P(merger),
+     {DIM_D, DIM_VD, DIM_VMERGE, DIM_VMERGE},
+     FV_ROLE_LINEAR,
+     ALWAYS},
+    {"downsample.bias", P(merger_bias), {DIM_D}, FV_ROLE_BIAS, ALWAYS},
+};
+
+static const row glm_connector[] = {
+    {"proj.weight", P(fc1), {DIM_D, DIM_D}, FV_ROLE_LINEAR, ALWAYS},
+    {"post_projection_norm.weight", P(norm), {DIM_D}, FV_ROLE_NORM, ALWAYS},
+    {"post_projection_norm.bias", P(norm_bias), {DIM_D}, FV_ROLE_BIAS, ALWAYS},
+    {"gate_proj.weight", P(gate), {DIM_GLM, DIM_D}, FV_ROLE_LINEAR, ALWAYS},
+    {"up_proj.weight", P(up), {DIM_GLM, DIM_D}, FV_ROLE_LINEAR, ALWAYS},
+    {"down_proj.weight", P(fc2), {DIM_D, DIM_GLM}, FV_ROLE_LINEAR, ALWAYS},
+};
+
 static const row deepstack[] = {
     {"norm.weight", P(norm), {DIM_MERGED}, FV_ROLE_NORM, ALWAYS},
     {"norm.bias", P(norm_bias), {DIM_MERGED}, FV_ROLE_BIAS, ALWAYS},
@@ -265,11 +295,12 @@ static const row vision_front[] = {
     {"pre_layrnorm.weight", V(pre_norm), {DIM_VD}, FV_ROLE_NORM, PRE_NORM},
     {"pre_layrnorm.bias", V(pre_norm_bias), {DIM_VD}, FV_ROLE_BIAS, PRE_NORM_BIAS},
     {"post_layernorm.weight", V(post_norm), {DIM_VD}, FV_ROLE_NORM, POST_NORM},
-    {"post_layernorm.bias", V(post_norm_bias), {DIM_VD}, FV_ROLE_BIAS, POST_NORM},
+    {"post_layernorm.bias", V(post_norm_bias), {DIM_VD}, FV_ROLE_BIAS, POST_NORM_BIAS},
+    {"post_conv_layernorm.weight", V(pre_norm), {DIM_VD}, FV_ROLE_NORM, NORM_PATCHES},
 };
 
 /* The first ASKED rows are the inputs of a layer's attention probabilities. */
-enum { ASKED = 8 };
+enum { ASKED = 10 };
 static const row vision_layer[] = {
     {"layer_norm1.weight", E(norm1), {DIM_VD}, FV_ROLE_NORM, ALWAYS},
     {"layer_norm1.bias", E(norm1_bias), {DIM_VD}, FV_ROLE_BIAS, LAYER_BIAS},
@@ -279,8 +310,10 @@ static const row vision_layer[] = {
     {"self_attn.k_proj.bias", E(k_bias), {DIM_VD}, FV_ROLE_BIAS, VISION_BIAS_QKV},
     {"self_attn.q_norm.weight", E(q_norm), {DIM_VD}, FV_ROLE_NORM, VISION_QK_NORM},
     {"self_attn.k_norm.weight", E(k_norm), {DIM_VD}, FV_ROLE_NORM, VISION_QK_NORM},
+    {"self_attn.q_norm.weight", E(q_norm), {DIM_VHEAD}, FV_ROLE_NORM, VISION_QK_NORM_HEADS},
+    {"self_attn.k_norm.weight", E(k_norm), {DIM_VHEAD}, FV_ROLE_NORM, VISION_QK_NORM_HEADS},
     {"self_attn.qkv.weight", E(qkv), {DIM_V3D, DIM_VD}, FV_ROLE_LINEAR, VISION_FUSED},
-    {"self_attn.qkv.bias", E(qkv_bias), {DIM_V3D}, FV_ROLE_BIAS, VISION_FUSED},
+    {"self_attn.qkv.bias", E(qkv_bias), {DIM_V3D}, FV_ROLE_BIAS, VISION_BIAS_FUSED},
     {"self_attn.v_proj.weight", E(v), {DIM_VD, DIM_VD}, FV_ROLE_LINEAR, VISION_QKV},
     {"self_attn.v_proj.bias", E(v_bias), {DIM_VD}, FV_ROLE_BIAS, VISION_BIAS_QKV},
     {"self_attn.out_proj.weight", E(o), {DIM_VD, DIM_VD}, FV_ROLE_LINEAR, ALWAYS},
@@ -388,6 +421,9 @@ static int64_t size_of(const fv_model_config *cfg, dim d, const char **key) {
     case DIM_BETWEEN:
         *key = v->projector_wide ? "vision_config's width * spatial_merge_size^2" : "hidden_size";
         return v->projector_wide ? fv_vision_feature_width(v) : t->d_model;
+    case DIM_VHEAD: *key = "vision_config.hidden_size / num_heads"; return v->d_head;
+    case DIM_VMERGE: *key = "vision_config.spatial_merge_size"; return v->merge;
+    case DIM_GLM: *key = "the width of vision_config's merger"; return v->d_between;
     case DIM_MERGED:
         *key = "vision_config.hidden_size * spatial_merge_size^2";
         return fv_vision_feature_width(v);
@@ -399,7 +435,7 @@ static int64_t size_of(const fv_model_config *cfg, dim d, const char **key) {
 static bool exists(const builder *b, when w, int32_t layer) {
     const fv_text_config *t = &b->cfg->text;
     const fv_vision_config *v = &b->cfg->vision;
-    bool mlp = v->connector != FV_CONNECTOR_LINEAR;
+    bool mlp = v->connector == FV_CONNECTOR_MLP || v->connector == FV_CONNECTOR_LDP;
     switch (w) {
     case ALWAYS: return true;
     case BIAS_QKV: return t->bias_qkv;
@@ -408,8 +444,10 @@ static bool exists(const builder *b, when w, int32_t layer) {
     case QK_NORM: return t->qk_norm;
     case APART: return !t->fused;
     case FUSED: return t->fused;
+    case FUSED_FFN: return (t->fused || t->fused_ffn) && !t->sparse[layer];
+    case OUTPUT_NORMS: return t->output_norms;
     case DENSE: return !t->sparse[layer];
-    case DENSE_APART: return !t->fused && !t->sparse[layer];
+    case DENSE_APART: return !t->fused && !t->fused_ffn && !t->sparse[layer];
     case SPARSE: return t->sparse[layer];
     case SPARSE_PLAIN: return t->sparse[layer] && !t->experts_transposed;
     case SHARED: return t->shared_expert && t->sparse[layer];
@@ -418,7 +456,7 @@ static bool exists(const builder *b, when w, int32_t layer) {
     case POST_NORMS: return t->post_norms;
     case CONNECTOR_MLP: return mlp;
     case BIAS_MLP_CONNECTOR: return mlp && v->projector_bias;
-    case CONNECTOR_LINEAR: return !mlp && !v->mean_pool;
+    case CONNECTOR_LINEAR: return v->connector == FV_CONNECTOR_LINEAR && !v->mean_pool;
     case CONNECTOR_MEAN: return v->mean_pool;
     case CONNECTOR_NORM: return v->projector_norm != FV_PROJECTOR_NORM_NONE;
     case CONNECTOR_NORM_BIAS:
@@ -435,18 +473,22 @@ static bool exists(const builder *b, when w, int32_t layer) {
     case VISION_QKV: return !v->fused_qkv;
     case VISION_BIAS_QKV: return v->bias_qkv && !v->fused_qkv;
     case VISION_FUSED: return v->fused_qkv;
+    case VISION_BIAS_FUSED: return v->fused_qkv && v->bias_qkv;
     case VISION_BIAS_O: return v->bias_o;
     case VISION_PLAIN: return !v->gated;
     case VISION_PLAIN_BIAS: return !v->gated && v->bias_mlp;
     case VISION_GATED: return v->gated;
     case VISION_GATED_BIAS: return v->gated && v->bias_mlp;
     case VISION_QK_NORM: return v->qk_norm;
+    case VISION_QK_NORM_HEADS: return v->qk_norm_heads;
     case LAYER_SCALE: return v->layer_scale;
     case PATCH_FRAME: return !v->two_frames;
     case PATCH_FRAMES: return v->two_frames;
     case PATCH_BIAS: return v->patch_bias;
-    case PRE_NORM: return v->pre_norm;
+    case PRE_NORM: return v->pre_norm && !v->norm_patches;
+    case NORM_PATCHES: return v->norm_patches;
     case POST_NORM: return v->post_norm;
+    case POST_NORM_BIAS: return v->post_norm && !v->post_norm_rms;
     case UNUSED_POST_NORM: return b->whole && !v->post_norm && b->cfg->tower_norm;
     case UNUSED_HEAD: return b->whole && b->cfg->pooling_head;
     case UNUSED_MASK: return b->whole && b->cfg->mask_token;
@@ -501,6 +543,10 @@ static void build_vision(builder *b) {
         ADD(b, deepstack, FV_PART_DEEPSTACK, i, prefix);
     }
     ADD(b, vision_front, FV_PART_VISION, 0, "vision.");
+    if (cfg->vision.connector == FV_CONNECTOR_GLM) {
+        ADD(b, glm_connector, FV_PART_PROJECTOR, 0, "projector.");
+        ADD(b, glm_merger, FV_PART_PROJECTOR, 0, "vision.");
+    }
     int32_t run = vision_layers(cfg);
     for (int32_t i = 0; i < (b->whole ? cfg->vision.n_layer : run); i++) {
         snprintf(prefix, sizeof prefix, "vision.encoder.layers.%d.", i);
@@ -518,7 +564,7 @@ static void build_vision(builder *b) {
 
 fv_status fv_tensor_specs_build(const fv_model_config *cfg, bool whole, fv_tensor_spec **out,
                                 int32_t *n) {
-    enum { PER_LAYER = 32, OTHERS = 32 + 6 * FV_MAX_DEEPSTACK };
+    enum { PER_LAYER = 40, OTHERS = 32 + 6 * FV_MAX_DEEPSTACK };
     _Static_assert((sizeof text_layer + sizeof text_fused) / sizeof *text_layer <= PER_LAYER,
                    "rows of a text layer");
     _Static_assert(sizeof vision_layer / sizeof *vision_layer <= PER_LAYER,

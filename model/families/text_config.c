@@ -35,6 +35,7 @@ typedef struct text_family {
     bool ministral; /* queries are scaled by position, and RoPE is YaRN unless the file says else */
     bool granite;   /* has Granite's multipliers */
     bool fused;     /* tensors of q, k and v, and of gate and up, are one */
+    bool glm;       /* norms, adjacent pairs and partial RoPE as in GLM-4.1V */
     int32_t n_expert, n_active, d_expert; /* of a mixture of experts; 0: the family has none */
     bool transposed;                      /* its matrices are [in, out] in files */
 } text_family;
@@ -189,6 +190,33 @@ static const text_family families[] = {
      .n_expert = 256,
      .n_active = 8,
      .d_expert = 512},
+    {.name = "glm4v_text",
+     .architecture = "Glm4vTextModel",
+     .vocab = 151552,
+     .d_ffn = 13696,
+     .n_kv = 2,
+     .max_position = 32768,
+     .bos = -1,
+     .eos = -1,
+     .n_layer = 40,
+     .rms_eps = 1e-5F,
+     .section = {8, 12, 12},
+     .bias_qkv = true,
+     .glm = true},
+    {.name = "glm_ocr_text",
+     .architecture = "GlmOcrTextModel",
+     .vocab = 59392,
+     .d_ffn = 4096,
+     .n_kv = 8,
+     .max_position = 131072,
+     .bos = -1,
+     .eos = -1,
+     .d_model = 1024,
+     .n_layer = 16,
+     .n_head = 16,
+     .rms_eps = 1e-5F,
+     .section = {8, 12, 12},
+     .glm = true},
     {.name = "gemma3_text",
      .architecture = "Gemma3ForCausalLM",
      .vocab = 262208,
@@ -209,7 +237,8 @@ static const text_family families[] = {
 enum { N_FAMILY = sizeof families / sizeof *families };
 const char fv_config_text_families[] =
     "llama, mistral, ministral3, granite, phi3, qwen2, qwen3, qwen2_vl_text, qwen2_5_vl_text, "
-    "qwen3_vl_text, qwen3_vl_moe_text, qwen3_5_text, qwen3_5_moe_text and gemma3_text";
+    "qwen3_vl_text, qwen3_vl_moe_text, qwen3_5_text, qwen3_5_moe_text, glm4v_text, glm_ocr_text "
+    "and gemma3_text";
 
 const char *fv_config_text_family(const char *name) {
     for (int i = 0; i < N_FAMILY; i++)
@@ -347,7 +376,7 @@ static fv_status parse_sections(const json_t *p, const text_family *f, const cha
 static fv_status set_rotary(const char *where, double partial, int32_t d_head,
                             fv_rope_config *rope) {
     int32_t rotary = partial > 0 && partial <= 1 ? (int32_t)(d_head * partial) : 0;
-    if (rotary < 2 || rotary % 2 || d_head % rotary)
+    if (rotary < 2 || rotary % 2 || (d_head % rotary && !rope->adjacent))
         return FV_FAIL(
             FV_EUNSUPPORTED,
             "%s: key 'partial_rotary_factor' is %g: %d of %d dimensions; it must be 1 / n, "
@@ -404,8 +433,9 @@ static fv_status parse_rope(const json_t *obj, const text_family *f, const char 
     double partial = f->recurrent ? 0.25 : 1;
     FV_TRY(fv_json_f64(obj, "partial_rotary_factor", where, &partial));
     FV_TRY(fv_json_f64(p, "partial_rotary_factor", where, &partial));
-    if (f->recurrent) FV_TRY(set_rotary(where, partial, t->d_head, rope));
-    if (partial != 1 && !f->recurrent)
+    rope->adjacent = f->glm;
+    if (f->recurrent || f->glm) FV_TRY(set_rotary(where, partial, t->d_head, rope));
+    if (partial != 1 && !f->recurrent && !f->glm)
         return FV_FAIL(FV_EUNSUPPORTED, "%s: key 'partial_rotary_factor' is %g; only 1 is possible",
                        where, partial);
 
@@ -623,6 +653,10 @@ fv_status fv_config_text_parse(const json_t *obj, const char *family, const char
     if (f->recurrent) FV_TRY(fv_config_recurrent(obj, where, &t));
     if (f->n_expert) FV_TRY(parse_experts(obj, where, f, &t));
     if (f->granite) FV_TRY(parse_granite(obj, where, &t));
+    if (f->glm) {
+        t.output_norms = t.fused_ffn = true;
+        FV_TRY(fv_json_i32(obj, "num_nextn_predict_layers", where, 0, FV_MAX_LAYERS, &t.n_predict));
+    }
 
     bool attention_bias = false, mlp_bias = false;
     if (f->attention_bias) FV_TRY(fv_json_bool(obj, "attention_bias", where, &attention_bias));

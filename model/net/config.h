@@ -36,6 +36,9 @@ typedef struct fv_rope_config {
     /* Only the first `rotary` dimensions of a head are rotated (0: all). Heads are stored with the
      * pairs of rotated dimensions i and i + D/2, so that the others are pairs of frequency 0. */
     int32_t rotary;
+    /* Files pair adjacent dimensions 2i and 2i + 1 (GLM). Queries and keys are rearranged when they
+     * are projected: a head's even dimensions, then its odd ones. */
+    bool adjacent;
     /* M-RoPE: how many of the frequencies each coordinate of a position rotates, contiguous or
      * interleaved. All 0: positions have one coordinate. */
     int32_t section[3];
@@ -74,6 +77,7 @@ typedef struct fv_text_config {
      * scores by query_scalar^-1/2 (0: D^-1/2); tokens of an image see the whole image
      * (image_whole). */
     bool norm_plus_one, post_norms;
+    bool output_norms; /* outputs are normed too, under GLM's names */
     float embed_scale, query_scalar;
     bool image_whole;
     /* Granite: scores are multiplied by score_scale (0: query_scalar^-1/2), the outputs of attention
@@ -81,7 +85,10 @@ typedef struct fv_text_config {
      * embed_scale is that of image tokens too. */
     float score_scale, residual_scale, logits_divisor;
     bool embed_images;
-    bool fused; /* files have q, k and v in one tensor, and gate and up in another (Phi-3) */
+    bool fused;     /* files have q, k and v in one tensor, and gate and up in another (Phi-3) */
+    bool fused_ffn; /* files have gate and up in one tensor (GLM) */
+    int32_t
+        n_predict; /* layers after the last that predict tokens further ahead: in files, unused */
     /* A mixture of experts (arXiv 1701.06538) takes the place of the FFN in layers of `sparse`: of
      * n_expert FFNs of width d_expert a token goes through the n_active with the highest router
      * logits (model/net/experts.h). 0: no layer is sparse. */
@@ -149,6 +156,8 @@ static inline int32_t fv_text_context(const fv_text_config *c, bool compressed) 
 typedef enum fv_connector {
     FV_CONNECTOR_MLP = 0, /* two linear layers with an activation between */
     FV_CONNECTOR_LINEAR,  /* one linear layer */
+    FV_CONNECTOR_GLM, /* a convolution over a token's patches, a linear layer, LayerNorm, GELU, and a
+                           * gated FFN */
     FV_CONNECTOR_LDP, /* MobileVLM V2: the first and the activation on patches, the mean of a token's
                        * patches, the second, a depthwise convolution over the tokens of a tile */
 } fv_connector;
@@ -180,7 +189,9 @@ typedef struct fv_vision_config {
     bool patch_bias;      /* the patch convolution has a bias */
     bool bucket_position; /* rows of the position table by bucketed coordinates (vision.h) */
     bool pre_norm;        /* LayerNorm ahead of the first layer */
-    bool post_norm;       /* LayerNorm after the last */
+    bool norm_patches;    /* that norm is of the patches alone: positions are added after it */
+    bool post_norm;       /* LayerNorm after the last, */
+    bool post_norm_rms;   /* or RMSNorm */
     bool rms_norm;        /* norms of the layers are RMSNorm */
     bool bias_qkv, bias_o, bias_mlp;
     bool fused_qkv;  /* files have q, k and v in one tensor */
@@ -193,11 +204,13 @@ typedef struct fv_vision_config {
     bool whole[FV_MAX_LAYERS];
     int32_t position_side; /* side of the grid of positions in the table, which is interpolated for
                             * a tile's patches; 0: no such grid */
+    bool position_cubic;   /* bicubically, between the middles of patches (GLM) */
     fv_tower_rope rope;
     float rope_theta;
-    bool qk_norm;     /* RMSNorm of the queries of all heads together, and of the keys, with eps
+    bool qk_norm;       /* RMSNorm of the queries of all heads together, and of the keys, with eps
                        * 1e-6 */
-    bool layer_scale; /* a layer's outputs are multiplied by a factor per column before they are
+    bool qk_norm_heads; /* the same, of each head by itself, with ln_eps */
+    bool layer_scale;   /* a layer's outputs are multiplied by a factor per column before they are
                        * added to x */
     /* hidden_states[i] of the tower, i in 0..n_layer (0 = before the first layer),
      * concatenated over channels */
@@ -218,6 +231,7 @@ typedef struct fv_vision_config {
     fv_activation projector_act;
     bool projector_bias;
     bool projector_wide; /* the first of two linear layers keeps the width of the features */
+    int32_t d_between;   /* GLM: width of the connector's gated FFN */
     int32_t d_text;      /* width of the text model, which the connector maps to */
 } fv_vision_config;
 

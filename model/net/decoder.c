@@ -71,7 +71,7 @@ static fv_status load_layer(fv_decoder *dec, fv_text_layer in, fv_text_layer *ou
                           &in.k_norm,    &in.attn_post_norm, &in.mlp_post_norm};
     for (size_t i = 0; i < sizeof norms / sizeof *norms; i++)
         *norms[i] = factors_of(dec, *norms[i], at);
-    if (dec->cfg->rope.rotary && in.q_norm.data) {
+    if (dec->cfg->rope.rotary && !dec->cfg->rope.adjacent && in.q_norm.data) {
         FV_TRY(fv_heads_arrange_host(dec->cfg, in.q_norm.data));
         FV_TRY(fv_heads_arrange_host(dec->cfg, in.k_norm.data));
     }
@@ -148,6 +148,7 @@ void fv_decoder_close(fv_decoder *dec) {
     fv_arena_fini(&dec->host);
     free(dec->w.layer);
     free(dec->w.recurrent);
+    free(dec->adjacent);
     free(dec->made);
     free(dec);
 }

@@ -23,7 +23,8 @@ struct fv_decoder {
     fv_arena host;               /* the pass's tables */
     fv_decoder_watcher *watcher; /* or NULL */
     void *watcher_user;
-    fv_tensor lse; /* [rows, H] log-sum-exp of a watched pass */
+    int32_t *adjacent, n_adjacent; /* [heads, D] order of numbers in heads of adjacent pairs */
+    fv_tensor lse;                 /* [rows, H] log-sum-exp of a watched pass */
     atomic_ullong n_layer_run;
 };
 

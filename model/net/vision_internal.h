@@ -44,6 +44,10 @@ fv_status fv_vision_linear(fv_vision *v, fv_tensor x, fv_tensor w, fv_tensor b, 
                            bool accumulate);
 fv_status fv_vision_activate(fv_vision *v, fv_activation act, fv_tensor x);
 
+/* Fills rows [n * patches, d] F32 with the positions of n tiles' patches, interpolated from the
+ * table's grid; order[i] is the raster index of a tile's row i. Host memory is from v->host. */
+fv_status fv_vision_positions(fv_vision *v, const int32_t *order, int32_t n, fv_tensor rows);
+
 /* Workspace bytes that the connector needs for `rows` rows. */
 size_t fv_connector_need(const fv_vision *v, int32_t rows);
 

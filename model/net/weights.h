@@ -39,17 +39,21 @@ typedef struct fv_vision_layer {
     fv_tensor q, k, v, o, q_bias, k_bias, v_bias, o_bias; /* [d, d], [1, d] */
     fv_tensor qkv, qkv_bias; /* [3 d, d], [1, 3 d]: q, k, v in one; the single ones are absent
                               * then */
-    fv_tensor fc1, fc1_bias, fc2, fc2_bias;   /* [m, d] [1, m] [d, m] [1, d] */
-    fv_tensor gate, gate_bias;                /* [m, d] [1, m]; fc1 is then the up projection */
-    fv_tensor q_norm, k_norm, scale1, scale2; /* [1, d] or absent */
+    fv_tensor fc1, fc1_bias, fc2, fc2_bias; /* [m, d] [1, m] [d, m] [1, d] */
+    fv_tensor gate, gate_bias;              /* [m, d] [1, m]; fc1 is then the up projection */
+    fv_tensor q_norm, k_norm, scale1,
+        scale2; /* [1, d], of norms [1, D] with qk_norm_heads, or absent */
 } fv_vision_layer;
 
 typedef struct fv_projector_weights {
     fv_tensor norm, norm_bias; /* [1, feature width or d] or absent */
-    fv_tensor merger;          /* [d, d merge^2], columns in the order (channel, y, x); or absent */
-    fv_tensor fc1, fc1_bias;   /* [w, feature width] [1, w]: all of a linear connector; with
+    fv_tensor
+        merger; /* [d or d_text, d merge^2], columns in the order (channel, y, x); or absent */
+    fv_tensor merger_bias; /* [1, d_text] or absent */
+    fv_tensor gate, up; /* [d_between, d_text] of GLM's gated FFN, whose down projection is fc2 */
+    fv_tensor fc1, fc1_bias; /* [w, feature width] [1, w]: all of a linear connector; with
                                 * mean_pool [d, d_text] */
-    fv_tensor fc2, fc2_bias;   /* [d_text, w] [1, d_text]; w is d_text, or the feature width */
+    fv_tensor fc2, fc2_bias; /* [d_text, w] [1, d_text]; w is d_text, or the feature width */
     fv_tensor peg, peg_bias; /* [d_text, 9] [1, d_text]: MobileVLM V2's depthwise kernel, (y, x) */
     fv_tensor newline;       /* [1, d_text], in families whose rows of tokens end with one */
 } fv_projector_weights;

@@ -8,6 +8,7 @@ import dataclasses
 import io
 import random
 
+import glm
 import numpy as np
 from PIL import Image
 
@@ -208,7 +209,7 @@ def rotated(text):
 def text_config(rng, card, vocab, image_token_last):
     heads, kv, dim = card["heads"]
     family = card["family"]
-    if family == "phi3":
+    if family == "phi3" or family.startswith("glm"):
         card["rope"] = {"rope_type": "default", "rope_theta": card["rope"]["rope_theta"]}
     if family == "ministral3":
         card["key_form"] = "v5"
@@ -221,7 +222,7 @@ def text_config(rng, card, vocab, image_token_last):
     text |= rope_keys(rng, card["rope"], card["key_form"])
     if family in ("llama", "granite", "phi3"):  # transformers refuses others, although nothing depends on it
         text["hidden_size"] += -text["hidden_size"] % heads
-    if rng.random() < 0.3 and not family.startswith("qwen3"):  # head_dim as files leave it out
+    if rng.random() < 0.3 and not family.startswith(("qwen3", "glm")):  # head_dim as files leave it out
         text["hidden_size"] = heads * dim
         del text["head_dim"]
     if family in ("llama", "granite", "qwen3", "qwen3_vl_text", "qwen3_vl_moe_text"):
@@ -233,6 +234,8 @@ def text_config(rng, card, vocab, image_token_last):
     add_text_keys(rng, card, text)
     if family == "gemma3_text":
         gemma_keys(rng, card, text)
+    if family.startswith("glm"):
+        glm.text_keys(rng, card, text)
     if family.startswith("qwen3_5"):
         recurrent_keys(rng, card, text)
     if image_token_last:

@@ -71,7 +71,8 @@ def merged(features, sizes, patch, merge):
 @contextlib.contextmanager
 def watched(model, made):
     """Keeps the connector's input, and the tokens of all images, in `made`."""
-    connector = (model.visual.merger if hasattr(model, "visual") else
+    glm = hasattr(model, "visual") and hasattr(model.visual, "downsample")
+    connector = (model.visual.downsample if glm else model.visual.merger if hasattr(model, "visual") else
                  model.multi_modal_projector if hasattr(model, "multi_modal_projector")
                  else model.connector.modality_projection)
     kind = "get_video_features" if "video" in made else "get_image_features"
@@ -79,7 +80,9 @@ def watched(model, made):
 
     def keep_features(_module, args, _output):
         features = args[0]
-        if hasattr(model, "visual"):
+        if glm:  # [tokens, d, merge, merge]
+            features = features.permute(0, 2, 3, 1).flatten(1)
+        elif hasattr(model, "visual"):
             tower = model.config.vision_config
             merge = tower.spatial_merge_size
             features = features.reshape(-1, merge * merge * features.shape[-1])

@@ -27,6 +27,7 @@ import traceback
 import cases
 import compare
 import engine
+import internvl_chat
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -55,6 +56,8 @@ def put_checkpoints(case, program, directory):
     program.synth(case, ours)
     if case.config["model_type"] == "shieldgemma2":
         return ours, as_gemma3(ours, directory / "checkpoint_gemma3")
+    if case.config["model_type"] == "internvl_chat":
+        return ours, internvl_chat.convert(ours, directory / "checkpoint_internvl")
     kind = "llava" if case.has_vision else "text"
     if case.dialect in reference.LOADABLE[kind]:
         return ours, ours

@@ -1,0 +1,277 @@
+/* Finds every tensor that the network needs and makes its view.
+ *
+ * Views borrow the mapped files, so opening a checkpoint of many gigabytes reads a few pages. Only
+ * tensors whose bytes are not aligned to their element are copied: a header may have any length. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/log.h"
+#include "gguf/texts.h"
+#include "model/checkpoint_internal.h"
+#include "model/compressed.h"
+
+/* "[32064, 4096]" */
+static void print_shape(const int64_t *shape, int32_t n, char *out, size_t cap) {
+    size_t at = (size_t)snprintf(out, cap, "[");
+    for (int32_t i = 0; i < n && at < cap; i++)
+        at += (size_t)snprintf(out + at, cap - at, "%s%lld", i ? ", " : "", (long long)shape[i]);
+    if (at < cap) snprintf(out + at, cap - at, "]");
+}
+
+static fv_status check_shape(const fv_shard_tensor *t, const fv_tensor_spec *e) {
+    bool same = t->entry->n_dim == e->n_dim;
+    for (int32_t i = 0; same && i < e->n_dim; i++) same = t->entry->shape[i] == e->shape[i];
+    if (same) return FV_OK;
+    char found[256], expected[128], keys[256];
+    print_shape(t->entry->shape, t->entry->n_dim, found, sizeof found);
+    print_shape(e->shape, e->n_dim, expected, sizeof expected);
+    size_t at = 0;
+    for (int32_t i = 0; i < e->n_dim && at < sizeof keys; i++)
+        at +=
+            (size_t)snprintf(keys + at, sizeof keys - at, "%s%s", i ? ", " : "", e->shape_keys[i]);
+    return FV_FAIL(FV_EDATA, "tensor '%s' in %s has shape %s; %s is expected from config.json's %s",
+                   t->entry->name, t->file, found, expected, keys);
+}
+
+static fv_status read_dtype(const fv_shard_tensor *t, fv_dtype *out) {
+    if (fv_safetensors_dtype(t->entry->dtype, out)) return FV_OK;
+    return FV_FAIL(FV_EUNSUPPORTED,
+                   "tensor '%s' in %s has dtype %s; the engine reads F32, F16 and BF16",
+                   t->entry->name, t->file, t->entry->dtype);
+}
+
+/* Checks t against e and makes its view; copies unaligned bytes. */
+static fv_status make_view(fv_checkpoint *ck, const fv_shard_tensor *t, const fv_tensor_spec *e,
+                           fv_tensor *out) {
+    FV_TRY(check_shape(t, e));
+    fv_dtype dtype;
+    FV_TRY(read_dtype(t, &dtype));
+    int32_t rows, cols;
+    fv_tensor_specs_view(e, &rows, &cols);
+    void *data = (void *)(uintptr_t)t->entry->data;
+    if ((uintptr_t)data % fv_dtype_bytes(dtype)) {
+        FV_TRY(fv_arena_alloc(&ck->arena, t->entry->bytes, &data));
+        memcpy(data, t->entry->data, t->entry->bytes);
+    }
+    *out = fv_tensor_of(data, dtype, rows, cols);
+    return FV_OK;
+}
+
+/* Sets transposed experts apart: the view's data is placed when they are transposed. */
+static void set_experts_apart(fv_used_tensor *u) {
+    const int64_t *shape = u->expected->shape;
+    if (u->expected->role != FV_ROLE_EXPERTS_TRANSPOSED) return;
+    u->experts = (fv_transposed){.data = u->view.data,
+                                 .dtype = u->view.dtype,
+                                 .n = (int32_t)shape[0],
+                                 .n_in = (int32_t)shape[1],
+                                 .n_out = (int32_t)shape[2]};
+    u->view.data = NULL;
+}
+
+static bool is_experts(const fv_tensor_spec *e) {
+    return e->role == FV_ROLE_EXPERTS || e->role == FV_ROLE_EXPERTS_TRANSPOSED;
+}
+
+bool fv_checkpoint_is_layer_weight(const fv_tensor_spec *e) {
+    bool layer = e->part == FV_PART_TEXT_LAYER || e->part == FV_PART_TEXT_FUSED ||
+                 e->part == FV_PART_RECURRENT_LAYER;
+    return layer && (e->role == FV_ROLE_LINEAR || e->role == FV_ROLE_QUERY || is_experts(e));
+}
+
+/* Number of heads whose rows llama.cpp reordered in this weight; 0: rows are in order. */
+static int32_t reordered_heads(const fv_checkpoint *ck, const fv_tensor_spec *e) {
+    if (!fv_shards_gguf(ck->shards) || strcmp(ck->cfg.text.family, "llama") != 0) return 0;
+    if (e->role == FV_ROLE_QUERY) return ck->cfg.text.n_head;
+    return e->part == FV_PART_TEXT_LAYER && e->offset == offsetof(fv_text_layer, k)
+               ? ck->cfg.text.n_kv
+               : 0;
+}
+
+/* Allocates memory that fv_checkpoint_load fills; *repacked false: t is used as stored. */
+static fv_status place_repacked(fv_checkpoint *ck, fv_used_tensor *u, bool *repacked) {
+    const fv_tensor_spec *e = u->expected;
+    int32_t rows, cols, heads = reordered_heads(ck, e);
+    bool blocks = fv_gguf_is_blocks(u->found->entry->dtype);
+    fv_dtype dtype;
+    *repacked = heads > 0 || blocks;
+    if (!*repacked) return FV_OK;
+    FV_TRY(check_shape(u->found, e));
+    if (!blocks) FV_TRY(read_dtype(u->found, &dtype));
+    fv_tensor_specs_view(e, &rows, &cols);
+    u->gguf = (fv_gguf_weight){u->found->entry->dtype, u->found->entry->data, heads, {0}};
+    FV_TRY(fv_gguf_place(&u->gguf, rows, cols, fv_checkpoint_is_layer_weight(e), &ck->arena));
+    u->view = u->gguf.view;
+    return FV_OK;
+}
+
+/* Opens the tower's own directory only if the checkpoint has no weights of the tower. */
+fv_status fv_checkpoint_open_weights(fv_checkpoint *ck) {
+    FV_TRY(fv_shards_open(ck->dir, &ck->shards));
+    if (!ck->tower_dir.path) return FV_OK;
+    if (fv_shards_find(ck->shards, "vision.embeddings.patch_embedding.weight")) return FV_OK;
+    return fv_shards_open(ck->tower_dir.path, &ck->tower);
+}
+
+static const fv_shard_tensor *find_tensor(const fv_checkpoint *ck, const char *name) {
+    bool apart = ck->tower && strncmp(name, "vision.", 7) == 0;
+    return fv_shards_find(apart ? ck->tower : ck->shards, name);
+}
+
+fv_tensor *fv_checkpoint_slot(fv_checkpoint *ck, const fv_tensor_spec *e) {
+    char *base = NULL;
+    switch (e->part) {
+    case FV_PART_TEXT: base = (char *)&ck->text; break;
+    case FV_PART_TEXT_LAYER: base = (char *)&ck->text.layer[e->layer]; break;
+    case FV_PART_RECURRENT_LAYER: base = (char *)&ck->text.recurrent[e->layer]; break;
+    case FV_PART_TEXT_FUSED: base = (char *)&ck->fused[e->layer]; break;
+    case FV_PART_VISION: base = (char *)&ck->vision; break;
+    case FV_PART_VISION_LAYER: base = (char *)&ck->vision.layer[e->layer]; break;
+    case FV_PART_VIDEO: base = (char *)&ck->video; break;
+    case FV_PART_VIDEO_LAYER: base = (char *)&ck->video.layer[e->layer]; break;
+    case FV_PART_DEEPSTACK: base = (char *)&ck->vision.deepstack[e->layer]; break;
+    case FV_PART_PROJECTOR: base = (char *)&ck->projector; break;
+    case FV_PART_UNUSED: return NULL;
+    }
+    return (fv_tensor *)(void *)(base + e->offset);
+}
+
+static fv_status fail_missing(const fv_checkpoint *ck, const fv_tensor_spec *e) {
+    char key[FV_TENSOR_NAME_MAX];
+    const fv_tensor_names *own = ck->cfg.family->names;
+    if (fv_shards_gguf(ck->shards)) {
+        char hub[FV_TENSOR_NAME_MAX];
+        fv_name_mapping_key(FV_NAME_MAPPING_ORIGINAL, own, e->name, hub);
+        fv_gguf_own_name(hub, key);
+    } else {
+        fv_name_mapping_key(fv_shards_name_mapping(ck->shards, own), own, e->name, key);
+    }
+    if (e->role == FV_ROLE_HEAD)
+        return FV_FAIL(FV_ENOTFOUND,
+                       "%s: tensor '%s' is missing, and config.json does not tie it to the "
+                       "embedding (tie_word_embeddings)",
+                       ck->dir, key);
+    return FV_FAIL(FV_ENOTFOUND, "%s: tensor '%s' is missing from the weights", ck->dir, key);
+}
+
+/* Ties head and embedding if either is absent; if both exist they are used as stored. */
+static void tie_head(fv_checkpoint *ck) {
+    if (!ck->cfg.text.tied_head) return;
+    ck->cfg.text.tied_head = !ck->text.head.data || !ck->text.embed.data;
+    if (!ck->text.head.data) ck->text.head = ck->text.embed;
+    if (!ck->text.embed.data) ck->text.embed = ck->text.head;
+}
+
+static int by_name(const void *a, const void *b) {
+    return strcmp(((const fv_tensor_spec *)a)->name, ((const fv_tensor_spec *)b)->name);
+}
+
+/* Whether a tensor is of a layer that predicts tokens further ahead. */
+static bool predicts_ahead(const fv_text_config *t, const char *name) {
+    int layer;
+    if (t->recurrent.n && strncmp(name, "mtp.", 4) == 0) return true;
+    return sscanf(name, "text.layers.%9d.", &layer) == 1 && layer >= t->n_layer &&
+           layer - t->n_layer < t->n_predict;
+}
+
+/* Refuses a tensor that config.json does not account for: the network would differ from the trained
+ * one. */
+static fv_status refuse_leftover(const fv_checkpoint *ck) {
+    fv_tensor_spec *all, want;
+    int32_t n;
+    int32_t n_predict = 0; /* of layers that predict tokens further ahead */
+    fv_status st = FV_OK;
+    FV_TRY(fv_tensor_specs_build(&ck->cfg, true, &all, &n));
+    qsort(all, (size_t)n, sizeof *all, by_name);
+    for (int32_t i = 0; i < fv_shards_tensors(ck->shards) && st == FV_OK; i++) {
+        const fv_shard_tensor *t = fv_shards_at(ck->shards, i);
+        if (predicts_ahead(&ck->cfg.text, t->canonical)) {
+            n_predict++;
+            continue;
+        }
+        if (!fv_compressed_belongs(t->canonical, want.name)) strcpy(want.name, t->canonical);
+        if (bsearch(&want, all, (size_t)n, sizeof *all, by_name)) continue;
+        st = FV_FAIL(FV_EDATA,
+                     "%s: tensor '%s' in %s is not one of the network that config.json describes: "
+                     "is config.json the one that belongs to these weights?",
+                     ck->dir, t->entry->name, t->file);
+    }
+    free(all);
+    if (n_predict) FV_LOG(INFO, MODEL, "event=mtp tensors=%d use=none", n_predict);
+    return st;
+}
+
+/* Rows [row0, row0 + rows) of a weight. */
+static fv_status rows_of(fv_checkpoint *ck, fv_tensor w, int32_t row0, int32_t rows,
+                         fv_tensor *out) {
+    fv_quant *quant = NULL;
+    if (w.quant) FV_TRY(FV_ARENA_NEW(&ck->arena, 1, quant));
+    *out = fv_weight_rows(w, row0, rows, quant);
+    return FV_OK;
+}
+
+/* Makes q, k and v, gate and up of the fused tensors. */
+fv_status fv_checkpoint_split_fused(fv_checkpoint *ck) {
+    const fv_text_config *t = &ck->cfg.text;
+    const int32_t q = t->n_head * t->d_head, kv = t->n_kv * t->d_head, m = t->d_ffn;
+    for (int32_t l = 0; (t->fused || t->fused_ffn) && l < t->n_layer; l++) {
+        const fv_text_fused *f = &ck->fused[l];
+        fv_text_layer *w = &ck->text.layer[l];
+        FV_TRY(rows_of(ck, f->gate_up, 0, m, &w->gate));
+        FV_TRY(rows_of(ck, f->gate_up, m, m, &w->up));
+        if (!t->fused) continue;
+        FV_TRY(rows_of(ck, f->qkv, 0, q, &w->q));
+        FV_TRY(rows_of(ck, f->qkv, q, kv, &w->k));
+        FV_TRY(rows_of(ck, f->qkv, q + kv, kv, &w->v));
+    }
+    return FV_OK;
+}
+
+/* Bytes of the tensor in memory, or in the mapped file. */
+size_t fv_checkpoint_tensor_bytes(const fv_used_tensor *u) {
+    return u->gguf.data ? fv_gguf_bytes(&u->gguf) : u->found->entry->bytes;
+}
+
+fv_status fv_checkpoint_open_tensors(fv_checkpoint *ck) {
+    const fv_model_config *cfg = &ck->cfg;
+    FV_TRY(fv_tensor_specs_build(cfg, false, &ck->manifest, &ck->n_manifest));
+    FV_TRY(FV_ARENA_NEW(&ck->arena, ck->n_manifest, ck->used));
+    FV_TRY(FV_ARENA_NEW(&ck->arena, cfg->text.n_layer, ck->text.layer));
+    FV_TRY(FV_ARENA_NEW(&ck->arena, cfg->text.n_layer * cfg->text.recurrent.n, ck->text.recurrent));
+    FV_TRY(FV_ARENA_NEW(&ck->arena, cfg->text.n_layer, ck->fused));
+    FV_TRY(FV_ARENA_NEW(&ck->arena, cfg->vision.n_layer, ck->vision.layer));
+    FV_TRY(FV_ARENA_NEW(&ck->arena, cfg->vision.n_deepstack, ck->vision.deepstack));
+    if (cfg->video_tower) FV_TRY(FV_ARENA_NEW(&ck->arena, cfg->vision.n_layer, ck->video.layer));
+    fv_compressed compressed;
+    FV_TRY(fv_compressed_parse(ck->config_text, ck->config_bytes, "config.json", &compressed));
+    const fv_tensor_spec *absent_half = NULL; /* half of a tied pair */
+    for (int32_t i = 0; i < ck->n_manifest; i++) {
+        const fv_tensor_spec *e = &ck->manifest[i];
+        const fv_shard_tensor *integers = fv_compressed_find(ck->shards, e);
+        const fv_shard_tensor *t = integers ? integers : find_tensor(ck, e->name);
+        bool in_pair = e->role == FV_ROLE_HEAD || !strcmp(e->name, "text.embed_tokens.weight");
+        if (!t && e->optional) continue;
+        if (!t) {
+            if (!in_pair || !cfg->text.tied_head || absent_half) return fail_missing(ck, e);
+            absent_half = e;
+            continue;
+        }
+        fv_used_tensor *u = &ck->used[ck->n_used];
+        bool repacked;
+        u->expected = e;
+        u->found = t;
+        FV_TRY(place_repacked(ck, u, &repacked));
+        if (!repacked)
+            FV_TRY(integers
+                       ? fv_compressed_view(&compressed, &ck->arena, ck->shards, t, e, &u->view)
+                       : make_view(ck, t, e, &u->view));
+        set_experts_apart(u);
+        ck->n_used++;
+        ck->bytes += fv_checkpoint_tensor_bytes(u);
+        *fv_checkpoint_slot(ck, e) = u->view;
+    }
+    tie_head(ck);
+    FV_TRY(fv_checkpoint_split_fused(ck));
+    return refuse_leftover(ck);
+}
