@@ -92,6 +92,7 @@ static lack choose_pair(const fv_request *r, bool wake, double now_s, fv_registe
                                   .exclude = r->exclude_d ? r->last_d : "",
                                   .exclude_strictly = now_s < r->exclude_until_s,
                                   .ignore_backoff = wake,
+                                  .zone = r->relay->opt.zone,
                                   .now_s = now_s,
                                   .estimate = &f->estimate,
                                   .work = &r->work};
@@ -101,6 +102,7 @@ static lack choose_pair(const fv_request *r, bool wake, double now_s, fv_registe
     if (needs_decode(r) && !(*d = choose_decode(r, constraints, &no_slot)))
         return no_slot ? LACKS_SLOT : LACKS_MEMORY;
     constraints.role = FV_WORKER_PREFILL;
+    if (*d && *(*d)->intro->zone) constraints.zone = (*d)->intro->zone;
     constraints.exclude = r->exclude_p ? r->last_p : "";
     return (*p = choose_prefill(r, constraints)) ? LACKS_NOTHING : LACKS_PLACE;
 }

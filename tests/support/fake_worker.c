@@ -442,7 +442,7 @@ static void introduce(fake_worker *w) {
     in.role = w->role;
     in.address = w->says_address ? (char *)(uintptr_t)w->says_address : w->address;
     in.model = &model;
-    in.compat = (char *)(w->compat ? w->compat : "model=fake\nprotocol=1\n");
+    in.compat = (char *)(w->compat ? w->compat : "model=fake\nprotocol=1\ngrammar=1\n");
     in.compat_hash = w->compat ? 2 : 1;
     uint8_t proof[FV_MAC_BYTES];
     memcpy(w->said.incarnation, fv_callers_incarnation(w->callers), sizeof w->said.incarnation);
@@ -450,7 +450,7 @@ static void introduce(fake_worker *w) {
     w->said.name = w->name;
     w->said.address = w->says_address ? w->says_address : w->address;
     w->said.compat_hash = in.compat_hash;
-    w->said.compat = w->compat ? w->compat : "model=fake\nprotocol=1\n";
+    w->said.compat = w->compat ? w->compat : "model=fake\nprotocol=1\ngrammar=1\n";
     in.incarnation = (ProtobufCBinaryData){sizeof w->said.incarnation, w->said.incarnation};
     NET_CHECK(fv_join_prove(&w->key, FV_JOIN_WORKER, &w->said, proof) == FV_OK);
     in.proof = (ProtobufCBinaryData){sizeof proof, proof};
