@@ -42,6 +42,19 @@ static peeked cut(fv_decoder *dec, const fv_lookahead *lookahead) {
     return s;
 }
 
+/* Adds what the sequence's adapter adds to the keys and to the query. */
+static fv_status adapt(fv_decoder *dec, const fv_lookahead *lookahead, const peeked *s) {
+    const fv_text_layer *w = &dec->w.layer[lookahead->layer];
+    const int32_t last = lookahead->x.rows - 1;
+    fv_forward_seq seq = {.kv = (fv_kv *)(uintptr_t)lookahead->kv, .n_rows = lookahead->x.rows};
+    fv_forward_batch pass = {.n_seq = 1, .seq = &seq};
+    fv_adapter_rows all, one;
+    FV_TRY(fv_adapter_rows_make(&pass, NULL, lookahead->x.rows, &dec->host, &all));
+    FV_TRY(fv_adapter_rows_make(&pass, NULL, 1, &dec->host, &one));
+    FV_TRY(fv_adapter_add(dec, &all, w, &w->k, s->h, s->k));
+    return fv_adapter_add(dec, &one, w, &w->q, fv_tensor_rows(s->h, last, 1), s->q);
+}
+
 /* Computes q and k as the layer does. */
 static fv_status project(fv_decoder *dec, const fv_lookahead *lookahead, const peeked *s) {
     const fv_text_layer *w = &dec->w.layer[lookahead->layer];
@@ -55,6 +68,7 @@ static fv_status project(fv_decoder *dec, const fv_lookahead *lookahead, const p
     FV_TRY(ops->norm(dec->be, &norm));
     FV_TRY(ops->linear(dec->be, &keys));
     FV_TRY(ops->linear(dec->be, &query));
+    FV_TRY(adapt(dec, lookahead, s));
     FV_TRY(fv_decoder_rope(dec, w->k_norm, s->k, s->cos, s->sin));
     return fv_decoder_rope(dec, w->q_norm, s->q, s->q_cos, s->q_sin);
 }
