@@ -75,8 +75,9 @@ static bool is_known(const char *key) {
     return false;
 }
 
-/* Whether a value switches something on. */
+/* Whether a value, or NULL, switches something on. */
 static bool is_set(const json_t *v) {
+    if (!v) return false;
     if (json_is_object(v)) return json_object_size(v) > 0;
     if (json_is_array(v)) return json_array_size(v) > 0;
     return !json_is_null(v) && !json_is_false(v);
@@ -245,7 +246,8 @@ static fv_status matches(const char *module, const char *key, const char *where,
     if (strlen(key) > EXPRESSION_MAX)
         return FV_FAIL(FV_EDATA, "%s: an expression in a pattern has more than %d bytes", where,
                        EXPRESSION_MAX);
-    snprintf(text, sizeof text, "^(.*\\.)?(%s)$", key);
+    bool whole = key[0] == '^' && !strchr(key, '|'); /* a beginning cannot follow a dot */
+    snprintf(text, sizeof text, whole ? "(%s)" : "(.*\\.)?(%s)", key + whole);
     fv_grammar_spec spec = {.kind = FV_GRAMMAR_REGEX, .text = text, .n_text = strlen(text)};
     fv_status st = fv_grammar_compile(&spec, NULL, &g);
     if (st == FV_OK) {

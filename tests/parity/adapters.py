@@ -8,6 +8,8 @@ Ranks and scales differ from module to module (rank_pattern, alpha_pattern, use_
 of names or by an expression. transformers and PEFT compute in float32. The limits are those of run.py.
 """
 import argparse
+import copy
+import json
 import pathlib
 import random
 import re
@@ -82,15 +84,14 @@ def run_case(adapted, program, directory):
     expected = ref.run(case, images, run.N_TOKENS, forced=made["tokens"], directory=directory)
     result = compare.compare(made, expected, ref.n_vocab)
     # An adapter that changed nothing would agree too.
-    plain = program.trace(dataclass_without(case), ours, images, directory / "plain", 1)
+    plain = program.trace(without_adapter(case), ours, images, directory / "plain", 1)
     if compare.relative_max(plain["logits"][0], made["logits"][0]) < 100 * compare.LOGITS_LIMIT:
         result.wrong.append("the adapter changes nothing")
     case.about = f"{'expression' if isinstance(config.target_modules, str) else 'list'}, {case.about}"
     return result
 
 
-def dataclass_without(case):
-    import copy
+def without_adapter(case):
     other = copy.copy(case)
     other.options = case.options[:-2]
     return other
@@ -128,8 +129,10 @@ def write_golden(program, directory):
         golden.write_case(case, made, ours)
         folder = golden.GOLDEN / case.name / "adapter"
         folder.mkdir()
-        for file in ("adapter_config.json", "adapter_model.safetensors"):
-            shutil.copyfile(directory / "adapter" / file, folder / file)
+        shutil.copyfile(directory / "adapter/adapter_model.safetensors", folder / "adapter_model.safetensors")
+        config = json.loads((directory / "adapter/adapter_config.json").read_text(encoding="utf-8"))
+        config["base_model_name_or_path"] = None
+        (folder / "adapter_config.json").write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
         print(f"{case.name:20} {case.about}", flush=True)
     return 0
 
