@@ -3,9 +3,9 @@
 #include "model/adapter_config.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
-#include "grammar/grammar.h"
 #include "model/adapter.h"
 #include "model/families/keys.h"
 
@@ -158,12 +158,62 @@ static fv_status check_targets(const json_t *root, const char *where) {
                           where);
 }
 
+/* ---- patterns ------------------------------------------------------------------------------ */
+
+/* Whether a key is letters, digits, underscores and dots alone. Its dots match any character, as in an expression. */
+static bool is_name(const char *key) {
+    return key[strspn(key, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.")] ==
+           '\0';
+}
+
+static fv_status compile(const char *key, const char *where, fv_grammar **out) {
+    enum { EXPRESSION_MAX = 512 };
+    static const fv_grammar_limits limits = {.compile_steps = 1000000, .bytes = 1 << 20};
+    char text[EXPRESSION_MAX + 32];
+    if (strlen(key) > EXPRESSION_MAX)
+        return FV_FAIL(FV_EDATA, "%s: an expression in a pattern has more than %d bytes", where,
+                       EXPRESSION_MAX);
+    bool whole = key[0] == '^' && !strchr(key, '|'); /* a beginning cannot follow a dot */
+    snprintf(text, sizeof text, whole ? "(%s)" : "(.*\\.)?(%s)", key + whole);
+    fv_grammar_spec spec = {.kind = FV_GRAMMAR_REGEX, .text = text, .n_text = strlen(text)};
+    fv_status st = fv_grammar_compile(&spec, &limits, out);
+    return st != FV_EINVAL
+               ? st
+               : FV_FAIL(FV_EUNSUPPORTED,
+                         "%s: the expression '%.100s' in a pattern cannot be evaluated: write the "
+                         "modules' names instead",
+                         where, key);
+}
+
+/* Compiles the expressions among a pattern's keys. */
+static fv_status read_pattern(fv_adapter_config *c, const char *pattern, const char *where) {
+    json_t *all = json_object_get(c->root, pattern), *v;
+    const char *key;
+    if (is_set(all) && !json_is_object(all))
+        return FV_FAIL(FV_EDATA, "%s: '%s' must be an object", where, pattern);
+    json_object_foreach(all, key, v) {
+        fv_adapter_expression *e = &c->expression[c->n_expression];
+        if (is_name(key)) continue;
+        if (c->n_expression == FV_ADAPTER_EXPRESSIONS_MAX)
+            return FV_FAIL(FV_EUNSUPPORTED, "%s: the patterns have more than %d expressions", where,
+                           FV_ADAPTER_EXPRESSIONS_MAX);
+        FV_TRY(compile(key, where, &e->grammar));
+        e->key = key;
+        c->n_expression++;
+    }
+    return FV_OK;
+}
+
+/* ---- the file ------------------------------------------------------------------------------- */
+
 static fv_status read_all(fv_adapter_config *c, const char *where) {
     FV_TRY(check_type(c->root, where));
     FV_TRY(check_keys(c->root, where));
     FV_TRY(check_bias(c->root, where));
     FV_TRY(check_init(c->root, where));
     FV_TRY(check_targets(c->root, where));
+    FV_TRY(read_pattern(c, "rank_pattern", where));
+    FV_TRY(read_pattern(c, "alpha_pattern", where));
     FV_TRY(read_rank(json_object_get(c->root, "r"), where, "r", &c->rank));
     FV_TRY(read_alpha(json_object_get(c->root, "lora_alpha"), where, "lora_alpha", &c->alpha));
     return fv_json_bool(c->root, "use_rslora", where, &c->rank_scale);
@@ -182,8 +232,9 @@ fv_status fv_adapter_config_parse(const char *text, size_t n, const char *where,
 }
 
 void fv_adapter_config_free(fv_adapter_config *c) {
+    for (int32_t i = 0; i < c->n_expression; i++) fv_grammar_unref(c->expression[i].grammar);
     json_decref(c->root);
-    c->root = NULL;
+    *c = (fv_adapter_config){0};
 }
 
 /* ---- modules ------------------------------------------------------------------------------- */
@@ -201,12 +252,6 @@ bool fv_adapter_config_targets(const fv_adapter_config *c, const char *module) {
     for (size_t i = 0; i < json_array_size(t); i++)
         if (ends_with(module, json_string_value(json_array_get(t, i)))) return true;
     return false;
-}
-
-/* Whether a key is letters, digits, underscores and dots alone. Its dots match any character, as in an expression. */
-static bool is_name(const char *key) {
-    return key[strspn(key, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.")] ==
-           '\0';
 }
 
 static bool matches_name(const char *module, const char *key) {
@@ -235,42 +280,24 @@ static fv_status run_expression(fv_grammar *g, const char *module, bool *out) {
     return st;
 }
 
-static fv_status matches(const char *module, const char *key, const char *where, bool *out) {
-    enum { EXPRESSION_MAX = 512 };
-    char text[EXPRESSION_MAX + 32];
-    fv_grammar *g;
-    if (is_name(key)) {
-        *out = matches_name(module, key);
-        return FV_OK;
-    }
-    if (strlen(key) > EXPRESSION_MAX)
-        return FV_FAIL(FV_EDATA, "%s: an expression in a pattern has more than %d bytes", where,
-                       EXPRESSION_MAX);
-    bool whole = key[0] == '^' && !strchr(key, '|'); /* a beginning cannot follow a dot */
-    snprintf(text, sizeof text, whole ? "(%s)" : "(.*\\.)?(%s)", key + whole);
-    fv_grammar_spec spec = {.kind = FV_GRAMMAR_REGEX, .text = text, .n_text = strlen(text)};
-    fv_status st = fv_grammar_compile(&spec, NULL, &g);
-    if (st == FV_OK) {
-        st = run_expression(g, module, out);
-        fv_grammar_unref(g);
-    }
-    if (st == FV_EINVAL)
-        st = FV_FAIL(FV_EUNSUPPORTED,
-                     "%s: the expression '%.100s' in a pattern cannot be evaluated: write the "
-                     "modules' names instead",
-                     where, key);
-    return st;
+static fv_status matches(const fv_adapter_config *c, const char *module, const char *key,
+                         bool *out) {
+    for (int32_t i = 0; i < c->n_expression; i++)
+        if (c->expression[i].key == key)
+            return run_expression(c->expression[i].grammar, module, out);
+    *out = matches_name(module, key);
+    return FV_OK;
 }
 
 /* Finds the first key of a pattern that matches the module; NULL: none. */
-static fv_status find(const fv_adapter_config *c, const char *pattern, const char *where,
-                      const char *module, const char **key, const json_t **value) {
+static fv_status find(const fv_adapter_config *c, const char *pattern, const char *module,
+                      const char **key, const json_t **value) {
     json_t *all = json_object_get(c->root, pattern), *v;
     const char *k;
     bool found = false;
     *key = NULL;
     json_object_foreach(all, k, v) {
-        FV_TRY(matches(module, k, where, &found));
+        FV_TRY(matches(c, module, k, &found));
         if (!found) continue;
         *key = k;
         *value = v;
@@ -285,9 +312,9 @@ fv_status fv_adapter_config_module(const fv_adapter_config *c, const char *where
     const json_t *v;
     int32_t r = c->rank;
     double alpha = c->alpha;
-    FV_TRY(find(c, "rank_pattern", where, module, &key, &v));
+    FV_TRY(find(c, "rank_pattern", module, &key, &v));
     if (key) FV_TRY(read_rank(v, where, key, &r));
-    FV_TRY(find(c, "alpha_pattern", where, module, &key, &v));
+    FV_TRY(find(c, "alpha_pattern", module, &key, &v));
     if (key) FV_TRY(read_alpha(v, where, key, &alpha));
     *rank = r;
     *scale = alpha / (c->rank_scale ? sqrt(r) : r);

@@ -5,10 +5,21 @@
  * linear layer by its path in the trained model, "model.language_model.layers.0.self_attn.q_proj". */
 #include <stdbool.h>
 
+#include "grammar/grammar.h"
 #include "text/json.h"
 
+/* A key of rank_pattern or alpha_pattern that is an expression; others are compared as names. */
+typedef struct fv_adapter_expression {
+    const char *key;
+    fv_grammar *grammar; /* owned */
+} fv_adapter_expression;
+
+enum { FV_ADAPTER_EXPRESSIONS_MAX = 64 };
+
 typedef struct fv_adapter_config {
-    json_t *root;    /* owned */
+    json_t *root; /* owned */
+    int32_t n_expression;
+    fv_adapter_expression expression[FV_ADAPTER_EXPRESSIONS_MAX];
     int32_t rank;    /* of modules that rank_pattern does not name */
     double alpha;    /* likewise */
     bool rank_scale; /* use_rslora: scales are alpha / sqrt(r), otherwise alpha / r */

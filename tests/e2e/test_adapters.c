@@ -12,14 +12,14 @@
 enum { TEXT_MAX = 4096 };
 
 static crew c;
-static char adapters[2600]; /* options */
+static char adapters[2400]; /* options */
 
 static void end(void) { crew_close(&c); }
 
 TestSuite(adapters, .fini = end, .timeout = 300);
 
 static void open_all(void) {
-    char dir[2][1200], checkpoint[1200];
+    char dir[2][1100], checkpoint[1100];
     crew_open(&c, "adapters", "tiny");
     snprintf(checkpoint, sizeof checkpoint, "%s/ck", c.f.dir);
     for (int i = 0; i < 2; i++) {
@@ -32,7 +32,7 @@ static void open_all(void) {
     snprintf(c.decode_args, sizeof c.decode_args, "%s", adapters);
 }
 
-/* What is answered to the same question with these options. */
+/* The answer to the same question with these options. */
 static void answer(const char *options, char out[TEXT_MAX]) {
     command_run(&fleet_said, FOVEA_BIN "/fovea ask %s --max-tokens 12 --ignore-eos hello", options);
     cr_assert_eq(fleet_said.status, 0, "%s: %s", options, fleet_said.err);
