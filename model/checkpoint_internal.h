@@ -1,7 +1,7 @@
 #ifndef FOVEA_MODEL_CHECKPOINT_INTERNAL_H
 #define FOVEA_MODEL_CHECKPOINT_INTERNAL_H
 
-/* What the files of an open checkpoint share: checkpoint.c opens and closes, checkpoint_configs.c
+/* The files of an open checkpoint share this: checkpoint.c opens and closes, checkpoint_configs.c
  * reads configs, checkpoint_tensors.c finds tensors and makes their views, checkpoint_load.c repacks
  * and quantizes, checkpoint_identity.c tells checkpoints and damaged weights apart. */
 #include "common/arena.h"
