@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "cli/client/local.h"
+#include "common/file.h"
 #include "tests/support/adapter_file.h"
 #include "tests/support/tensor_file.h"
 
@@ -159,5 +160,39 @@ Test(adapters, a_kept_conversation_continues_with_its_own_alone) {
             cr_expect(strstr(fv_last_error(), "was begun with"), "%s", fv_last_error());
         fv_report_free(&first);
     }
+    fv_local_close(r.local);
+}
+
+static void open_picture(fv_image *out) {
+    char *bytes;
+    size_t n;
+    ok(fv_file_read(NANO "/picture.png", (size_t)1 << 20, &bytes, &n));
+    ok(fv_image_decode(bytes, n, NULL, out));
+    free(bytes);
+}
+
+Test(adapters, policies_work_on_them_and_directions_of_the_base_model_are_left_out) {
+    static const char *const policies[] = {
+        "select=snapkv", "evict=h2o", "pack=svd,rank_k=8,rank_v=8", "prune=fastv", "pack=latent"};
+    static const fv_chat_turn seen = {
+        .role = "user", .text = "Describe the picture.", .n_image = 1};
+    rig r;
+    fv_image image;
+    open_rig(&r, NULL, 1, "auto");
+    open_picture(&image);
+    for (size_t i = 0; i < sizeof policies / sizeof *policies; i++) {
+        fv_ask ask = ask_of("one", &seen);
+        fv_report report = {0};
+        ask.n_image = 1;
+        ask.images = &image;
+        ok(fv_policy_parse(policies[i], &ask.policy));
+        ok(fv_local_ask(r.local, &ask, NULL, &report));
+        cr_expect_eq(report.n_generated, TOKENS, "%s", policies[i]);
+        bool noted = strstr(report.note[FV_STAGE_PACK], "without an adapter") != NULL;
+        cr_expect_eq(noted, strcmp(policies[i], "pack=latent") == 0, "%s: %s", policies[i],
+                     report.note[FV_STAGE_PACK]);
+        fv_report_free(&report);
+    }
+    fv_image_free(&image);
     fv_local_close(r.local);
 }
