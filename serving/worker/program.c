@@ -110,7 +110,7 @@ static fv_status open_engine(fv_worker_program *p) {
     char checkpoint[FV_HUB_PATH_MAX];
     const char *const *adapters;
     int32_t n_adapter = fv_options_list(o, "adapter", &adapters);
-    FV_TRY(fv_checkpoint_find(o, checkpoint));
+    FV_TRY(fv_checkpoint_find_pair(o, checkpoint));
     fv_engine_options engine = {.checkpoint = checkpoint,
                                 .chat = fv_options_string(o, "chat"),
                                 .backend = fv_options_string(o, "device"),

@@ -108,6 +108,7 @@ for component, values in (
         ("keda", {"autoscale": True, "keda": {"enabled": True}}),
         ("priority", {"priorityClasses": True}),
         ("adapters", {"models": [model(adapters=[{"name": n, "path": f"adapters/{n}"} for n in ("sql", "tone")])]}),
+        ("zones", {"zones": True}),
         ("autoscale", {"autoscale": True})):
     mine = os.path.join(root, "build", f"chart-{component}-{os.getpid()}")
     os.mkdir(mine)
