@@ -400,6 +400,9 @@ static fv_status set_layers(json_t *json, const char *part, int32_t n) {
     if (n == 0) return FV_OK;
     json_t *half = half_of(json, part);
     if (!half) return FV_FAIL(FV_EINVAL, "the config file has no %s to set layers in", part);
+    const char *type = json_string_value(json_object_get(half, "model_type"));
+    if (type && !strncmp(type, "gemma4", 6) && !strcmp(part, "text_config"))
+        fv_synth_gemma4_types(half, n);
     const char *key = json_object_get(half, "depth") ? "depth" : "num_hidden_layers";
     json_int_t repeat = json_integer_value(json_object_get(half, "full_attention_interval"));
     json_object_set_new(half, key,

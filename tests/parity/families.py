@@ -13,10 +13,10 @@ from cases import Case, deal
 # llava_mrope is LLaVA with the text model of a Qwen-VL family, and so with positions in a grid.
 FAMILIES = ["llava_next", "llava_onevision", "idefics3", "smolvlm", "llava_siglip", "llava_mrope",
             "internvl", "internvl_chat", "mistral3", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_5", "gemma3", "video_llava", "mobilevlm", "qwen2_vl_video", "qwen2_5_vl_video", "qwen3_vl_video", "qwen3_5_video", "video_llava_video",
-            "llava_granite", "llava_phi3", "ministral3", "qwen3_vl_moe", "qwen3_vl_moe_video", "qwen3_5_moe", "qwen3_5_moe_video", "pixtral", "shieldgemma2", "gemma4", "gemma4_unified", *glm.FAMILIES]
+            "llava_granite", "llava_phi3", "ministral3", "qwen3_vl_moe", "qwen3_vl_moe_video", "qwen3_5_moe", "qwen3_5_moe_video", "pixtral", "shieldgemma2", "gemma4", "gemma4_unified", "gemma4_experts", *glm.FAMILIES]
 # Families of the list that are others with a certain text model.
 WITH_TEXT = {"llava_granite": ("llava_next", "granite"), "llava_phi3": ("llava", "phi3"),
-             "ministral3": ("mistral3", "ministral3")}
+             "ministral3": ("mistral3", "ministral3"), "gemma4_experts": ("gemma4", "gemma4_text")}
 CLASSES = {"llava_next": "LlavaNext", "llava_onevision": "LlavaOnevision", "idefics3": "Idefics3",
            "smolvlm": "SmolVLM", "llava": "Llava", "internvl": "InternVL",
            "mistral3": "Mistral3", "pixtral": "Llava", "qwen2_vl": "Qwen2VL", "qwen2_5_vl": "Qwen2_5_VL", "qwen3_vl": "Qwen3VL", "qwen3_5": "Qwen3_5", "qwen3_5_moe": "Qwen3_5Moe", "qwen3_vl_moe": "Qwen3VLMoe",
@@ -314,7 +314,8 @@ def make_family_cases(n, seed, pairs=True):
         dealt = {name: deal(rng, values, n) for name, values in columns.items()}
         shapes = deal(rng, SHAPES, 3 * n)
         for i in range(n):
-            card = {name: values[i] for name, values in dealt.items()}
+            card = {key: values[i] for key, values in dealt.items()}
+            card["experts"] = name == "gemma4_experts"
             if mrope and card["chat"]:  # whose images would be beside each other
                 card["n_image"] = 1
             config, tile = config_of(rng, card, family)

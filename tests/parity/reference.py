@@ -159,13 +159,15 @@ MARGIN = 1e-5  # two experts whose logits are closer than this are equally likel
 def watch_routers(model, made):
     """Counts in `made` the choices of experts, and those in which the last one and the next were about equally likely."""
     made |= {"routed": 0, "close": 0}
+    gemma4 = model.config.model_type == "gemma4"
 
     def count(_module, _args, output):
-        ranked, k = output[0].float().sort(-1, descending=True).values, output[2].shape[-1]
+        logits = output[0].float().log() if gemma4 else output[0].float()  # of which one gives probabilities
+        ranked, k = logits.sort(-1, descending=True).values, output[2].shape[-1]
         made["routed"] += len(ranked)
         if k < ranked.shape[-1]:
             made["close"] += int((ranked[:, k - 1] - ranked[:, k] < MARGIN).sum())
-    return [m.register_forward_hook(count) for m in model.modules() if type(m).__name__.endswith("TopKRouter")]
+    return [m.register_forward_hook(count) for m in model.modules() if type(m).__name__.endswith(("TopKRouter", "TextRouter"))]
 
 
 class Reference:
