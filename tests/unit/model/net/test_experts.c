@@ -199,7 +199,7 @@ Test(experts, weights_in_integers_are_cut_as_others) {
     }
 }
 
-/* What the router reads may differ from what the experts do, and a factor of an expert multiplies its
+/* A router may read another input than the experts, and a factor of an expert multiplies its
  * weight after the weights were made to sum to 1. */
 Test(experts, a_router_may_have_an_input_of_its_own_and_experts_a_factor) {
     static float scale[E], seen[TOKENS * D], plain[TOKENS * D], y[TOKENS * D];
