@@ -22,6 +22,7 @@ enum {
     UNPROVEN_S = 5,
     RETRY_MS = 500,
     ALIASES_MAX = 15,
+    ADAPTERS_MAX = 64,
 };
 
 typedef Fovea__Fleet__V1__WorkerReport report_message;
@@ -140,6 +141,8 @@ static fv_status check_introduction(const fv_introduction *in) {
         return FV_FAIL(FV_EINVAL, "worker %s is neither a prefill nor a decode worker", in->name);
     fv_status st = fv_address_check(in->address);
     if (st != FV_OK) return fv_fail_prefix(st, "worker %s at '%s'", in->name, in->address);
+    st = fv_zone_check(in->zone);
+    if (st != FV_OK) return fv_fail_prefix(st, "worker %s", in->name);
     const fv_model_message *model = in->model;
     if (!model || model->n_layer == 0 || model->n_layer > FV_PLAN_MAX_LAYERS || model->n_kv == 0 ||
         model->n_kv > 4096 || model->d_head == 0 || model->d_head > 65536 ||
@@ -151,6 +154,9 @@ static fv_status check_introduction(const fv_introduction *in) {
     if (model->n_aliases > ALIASES_MAX)
         return FV_FAIL(FV_EINVAL, "worker %s reports %zu names of its model; the limit is %d",
                        in->name, model->n_aliases, ALIASES_MAX);
+    if (model->n_adapters > ADAPTERS_MAX)
+        return FV_FAIL(FV_EINVAL, "worker %s reports %zu adapters; the limit is %d", in->name,
+                       model->n_adapters, ADAPTERS_MAX);
     return FV_OK;
 }
 

@@ -116,6 +116,12 @@ spec:
           imagePullPolicy: {{ . }}
           {{- end }}
           command: [fovea-{{ .component }}]
+          {{- with .model.adapters }}
+          args:
+            {{- range . }}
+            - {{ printf "--adapter=%s=/checkpoint/%s" .name .path | quote }}
+            {{- end }}
+          {{- end }}
           envFrom:
             - configMapRef:
                 name: fovea-workers{{ include "fovea.dash" .suffix }}
@@ -138,6 +144,7 @@ spec:
                   resource: limits.cpu
             - name: FOVEA_KV_BYTES
               value: {{ $own.kvBytes | int64 | toString | quote }}
+            {{- include "fovea.zone" .root | nindent 12 }}
           ports:
             - name: grpc
               containerPort: {{ $port }}
