@@ -169,19 +169,38 @@ static int by_name(const void *a, const void *b) {
     return strcmp(((const fv_tensor_spec *)a)->name, ((const fv_tensor_spec *)b)->name);
 }
 
+/* Whether a tensor is of a layer that predicts tokens further ahead. */
+static bool predicts_ahead(const fv_text_config *t, const char *name) {
+    int layer;
+    if (t->recurrent.n && strncmp(name, "mtp.", 4) == 0) return true;
+    return sscanf(name, "text.layers.%9d.", &layer) == 1 && layer >= t->n_layer &&
+           layer - t->n_layer < t->n_predict;
+}
+
+/* Whether a tensor is of Gemma 4's tower or connector for sound, which is not read. */
+static bool is_of_sound(const fv_text_config *t, const char *name) {
+    return t->slide_d > 0 &&
+           (!strncmp(name, "model.audio_tower.", 18) || !strncmp(name, "model.embed_audio.", 18));
+}
+
 /* Refuses a tensor that config.json does not account for: the network would differ from the trained
  * one. */
 static fv_status refuse_leftover(const fv_checkpoint *ck) {
     fv_tensor_spec *all, want;
     int32_t n;
     int32_t n_predict = 0; /* of layers that predict tokens further ahead */
+    int32_t n_sound = 0;
     fv_status st = FV_OK;
     FV_TRY(fv_tensor_specs_build(&ck->cfg, true, &all, &n));
     qsort(all, (size_t)n, sizeof *all, by_name);
     for (int32_t i = 0; i < fv_shards_tensors(ck->shards) && st == FV_OK; i++) {
         const fv_shard_tensor *t = fv_shards_at(ck->shards, i);
-        if (ck->cfg.text.recurrent.n && strncmp(t->canonical, "mtp.", 4) == 0) {
+        if (predicts_ahead(&ck->cfg.text, t->canonical)) {
             n_predict++;
+            continue;
+        }
+        if (is_of_sound(&ck->cfg.text, t->canonical)) {
+            n_sound++;
             continue;
         }
         if (!fv_compressed_belongs(t->canonical, want.name)) strcpy(want.name, t->canonical);
@@ -192,6 +211,7 @@ static fv_status refuse_leftover(const fv_checkpoint *ck) {
                      ck->dir, t->entry->name, t->file);
     }
     free(all);
+    if (n_sound) FV_LOG(INFO, MODEL, "event=sound tensors=%d use=none", n_sound);
     if (n_predict) FV_LOG(INFO, MODEL, "event=mtp tensors=%d use=none", n_predict);
     return st;
 }
@@ -209,14 +229,15 @@ static fv_status rows_of(fv_checkpoint *ck, fv_tensor w, int32_t row0, int32_t r
 fv_status fv_checkpoint_split_fused(fv_checkpoint *ck) {
     const fv_text_config *t = &ck->cfg.text;
     const int32_t q = t->n_head * t->d_head, kv = t->n_kv * t->d_head, m = t->d_ffn;
-    for (int32_t l = 0; t->fused && l < t->n_layer; l++) {
+    for (int32_t l = 0; (t->fused || t->fused_ffn) && l < t->n_layer; l++) {
         const fv_text_fused *f = &ck->fused[l];
         fv_text_layer *w = &ck->text.layer[l];
+        FV_TRY(rows_of(ck, f->gate_up, 0, m, &w->gate));
+        FV_TRY(rows_of(ck, f->gate_up, m, m, &w->up));
+        if (!t->fused) continue;
         FV_TRY(rows_of(ck, f->qkv, 0, q, &w->q));
         FV_TRY(rows_of(ck, f->qkv, q, kv, &w->k));
         FV_TRY(rows_of(ck, f->qkv, q + kv, kv, &w->v));
-        FV_TRY(rows_of(ck, f->gate_up, 0, m, &w->gate));
-        FV_TRY(rows_of(ck, f->gate_up, m, m, &w->up));
     }
     return FV_OK;
 }

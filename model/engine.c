@@ -60,10 +60,27 @@ static fv_status quantize(fv_engine *e, const fv_engine_options *opt) {
     return FV_OK;
 }
 
+/* Takes the tokens that only the tokenizer names. */
+static fv_status find_tokens(const fv_engine *e) {
+    const fv_model_config *cfg = fv_checkpoint_config(e->ck);
+    const char *end = cfg->chat_end;
+    if (cfg->image_token != FV_IMAGE_TOKEN_NAMED) return FV_OK;
+    return fv_checkpoint_set_tokens(
+        e->ck, fv_tokenizer_id(e->tok, fv_layout_image_token(cfg->layout.family)),
+        end ? fv_tokenizer_id(e->tok, end) : -1);
+}
+
 fv_status fv_engine_check_tokenizer(const fv_model_config *cfg, const fv_tokenizer *tok,
                                     const char *from) {
     const char *token = fv_layout_image_token(cfg->layout.family);
-    if (cfg->image_token < cfg->text.vocab || fv_tokenizer_id(tok, token) == cfg->image_token)
+    const int32_t id = fv_tokenizer_id(tok, token);
+    if (cfg->image_token == FV_IMAGE_TOKEN_NAMED && id < 0)
+        return FV_FAIL(FV_EDATA,
+                       "%s: tokenizer.json must have '%s', the token of an image: is it this "
+                       "checkpoint's?",
+                       from, token);
+    if (cfg->image_token == FV_IMAGE_TOKEN_NAMED || cfg->image_token < cfg->text.vocab ||
+        id == cfg->image_token)
         return FV_OK;
     return FV_FAIL(FV_EDATA,
                    "%s: tokenizer.json must have '%s' as id %d, the first after the vocabulary: "
@@ -105,8 +122,8 @@ static fv_status open_network(fv_engine *e, const fv_engine_options *opt) {
 
 fv_status fv_engine_chat(const fv_engine *e, const char *spec, fv_chat **out) {
     const fv_model_config *cfg = fv_checkpoint_config(e->ck);
-    return fv_chat_open(spec[0] ? spec : e->chat, fv_checkpoint_dir(e->ck), cfg->text.family,
-                        cfg->has_vision, out);
+    if (!spec[0]) spec = e->chat && e->chat[0] ? e->chat : cfg->chat;
+    return fv_chat_open(spec, fv_checkpoint_dir(e->ck), cfg->text.family, cfg->has_vision, out);
 }
 
 /* A requested template must run; one that comes with the checkpoint may stay unused. */
@@ -131,6 +148,7 @@ fv_status fv_engine_open(const fv_engine_options *opt, fv_engine *out) {
     FV_TRY_GOTO(
         fv_engine_check_tokenizer(fv_checkpoint_config(e.ck), e.tok, fv_checkpoint_dir(e.ck)), st,
         fail);
+    FV_TRY_GOTO(find_tokens(&e), st, fail);
     FV_TRY_GOTO(open_chat(&e, opt->chat), st, fail);
     fv_checkpoint_fingerprint(e.ck, e.fingerprint);
     fv_hub_name(opt->checkpoint, e.name, sizeof e.name);

@@ -156,7 +156,7 @@ static fv_status parse_known(fv_chat *c, const char *name, const char *family, b
     if (!found && name[0])
         return FV_FAIL(FV_EINVAL,
                        "unknown chat template '%.64s'; available: vicuna, llava, chatml, mistral, "
-                       "none, or a file FILE.jinja",
+                       "internvl2_5, Hermes-2, phi3-chat, none, or a file FILE.jinja",
                        name);
     if (!found) found = &fv_chat_known_templates[fv_n_chat_known - 1];
     c->name = found->name;

@@ -52,8 +52,8 @@ typedef struct fv_chat_text {
 } fv_chat_text;        /* {0} is empty and may be freed */
 
 /* Opens the template `spec` for the checkpoint in `dir`, whose text model is of `family` ("llama",
- * "mistral", "qwen2"): "" is the checkpoint's own; "vicuna", "llava", "chatml", "mistral" or
- * "none" (the text of one user turn as it is); anything with a '{' in it is the text of a program.
+ * "mistral", "qwen2"): "" is the checkpoint's own; "vicuna", "llava", "chatml", "mistral",
+ * "internvl2_5", "Hermes-2", "phi3-chat" or "none" (the text of one user turn as it is); anything with a '{' in it is the text of a program.
  * The family decides if a checkpoint with vision has no template. FV_EUNSUPPORTED: the program has a
  * construct that this interpreter lacks; FV_EDATA: the program is broken. Errors name line and construct,
  * and how to go on (--chat, --raw). A failure of the checkpoint's own files has the origin

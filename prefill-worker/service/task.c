@@ -192,6 +192,7 @@ static void on_gone(void *kv) { fv_kv_close(kv); }
 /* Frees what the task holds. The store is freed later, when the network has released its memory, so a
  * silent peer delays no other task. */
 void fv_task_release(fv_task *t, bool keep) {
+    fv_task_drop_fetch(t);
     fv_export_close(t->ship, keep, on_gone, t->prefill.kv);
     t->ship = NULL;
     t->prefill.kv = NULL;

@@ -416,10 +416,12 @@ fv_status fv_prefill_worker_open(const fv_prefill_worker_options *opt, fv_prefil
     FV_TRY_GOTO(fv_reading_open(&w->reading), st, fail);
     FV_TRY_GOTO(fv_forms_open(&w->forms), st, fail);
     FV_TRY_GOTO(fv_jobs_start(&jobs, &w->jobs), st, fail);
+    FV_TRY_GOTO(fv_tier_threads_open(w), st, fail);
     FV_TRY_GOTO(open_pairs(w), st, fail);
     *out = w;
     return FV_OK;
 fail:
+    fv_tier_threads_close(w);
     fv_forms_close(w->forms);
     fv_reading_close(w->reading);
     fv_jobs_stop(w->jobs);
@@ -434,6 +436,7 @@ static void on_pairs_closed(void *user) {
     void (*closed)(void *) = w->closed;
     user = w->closed_user;
     fv_forms_close(w->forms); /* no task is left, so no thread waits for another */
+    fv_tier_threads_close(w);
     fv_reading_close(w->reading);
     fv_jobs_stop(w->jobs);
     fv_prefill_line_close(w);
@@ -470,6 +473,16 @@ void fv_prefill_worker_load(const fv_prefill_worker *w, Fovea__Inference__V1__Lo
     load->pixels_held = atomic_load(&w->pixels_held);
     load->bytes_prefix = atomic_load(&w->prefix_bytes);
     load->n_prefix_given_up = atomic_load(&w->prefix_given_up);
+    if (w->opt.tier) {
+        fv_tier_counters tier = w->opt.tier->ops->count(w->opt.tier);
+        load->n_disk_segments = tier.n_segment;
+        load->bytes_disk = tier.bytes;
+        load->bytes_disk_read = tier.bytes_read;
+        load->bytes_disk_written = tier.bytes_written;
+        load->n_disk_damaged = tier.n_damaged;
+        load->n_disk_given_up = tier.n_given_up;
+        load->n_disk_failed = tier.n_failed;
+    }
     load->bytes_grpc = w->bytes_grpc;
     load->bytes_nccl = w->bytes_nccl;
     load->n_fallback = w->n_fallback;
