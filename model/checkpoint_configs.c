@@ -18,8 +18,12 @@ fv_status fv_checkpoint_read_config(fv_checkpoint *ck, const char *dir) {
     const fv_tower_directory *t = &ck->tower_dir;
     FV_TRY(fv_tower_directory_find(dir, ck->config_text, ck->config_bytes, &ck->arena,
                                    &ck->tower_dir));
-    return fv_config_parse(t->path ? t->config : ck->config_text,
-                           t->path ? t->bytes : ck->config_bytes, path, &ck->cfg);
+    FV_TRY(fv_config_parse(t->path ? t->config : ck->config_text,
+                           t->path ? t->bytes : ck->config_bytes, path, &ck->cfg));
+    fv_gguf_files gguf;
+    FV_TRY(fv_gguf_files_find(dir, &gguf));
+    if (gguf.n > 0) ck->cfg.text.experts_transposed = false; /* in no GGUF file */
+    return FV_OK;
 }
 
 fv_status fv_checkpoint_read_generation(fv_checkpoint *ck, const char *dir) {

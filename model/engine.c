@@ -45,47 +45,56 @@ static fv_status choose_precision(fv_engine *e, const fv_engine_options *opt) {
     return fv_engine_kv_dtype(opt->kv_dtype, e->be.compute, &e->kv_dtype);
 }
 
-/* Quantizes the weights and adds the format to the fingerprint: workers that continue with each
- * other's keys and values must have the same weights. */
+/* Adds the weights' format to the fingerprint: workers that continue with each other's keys and values must have
+ * the same weights. */
+static void name_weights(fv_engine *e, const fv_weights *to) {
+    size_t n = strlen(e->fingerprint);
+    snprintf(e->fingerprint + n, sizeof e->fingerprint - n, "+%s", to->fingerprint);
+}
+
+/* Quantizes or dequantizes the weights. */
 static fv_status quantize(fv_engine *e, const fv_engine_options *opt) {
     const fv_weights *to;
     FV_TRY(fv_weights_find(opt->weights, &to));
+    if (fv_weights_are_numbers(to)) {
+        FV_TRY(fv_checkpoint_dequantize(e->ck, &e->be, opt->progress, opt->progress_user));
+        name_weights(e, to);
+        return FV_OK;
+    }
     if ((to || fv_checkpoint_is_quantized(e->ck)) && strcmp(e->be.ops->name, "cpu") != 0)
         return FV_FAIL(FV_EUNSUPPORTED, "weights in %s need --device cpu",
                        to ? to->name : "8 and 4 bits");
     if (!to) return FV_OK;
     FV_TRY(fv_checkpoint_quantize(e->ck, &e->be, to, opt->progress, opt->progress_user));
-    size_t n = strlen(e->fingerprint);
-    snprintf(e->fingerprint + n, sizeof e->fingerprint - n, "+%s", to->fingerprint);
+    name_weights(e, to);
     return FV_OK;
-}
-
-/* Takes the tokens that only the tokenizer names. */
-static fv_status find_tokens(const fv_engine *e) {
-    const fv_model_config *cfg = fv_checkpoint_config(e->ck);
-    const char *end = cfg->chat_end;
-    if (cfg->image_token != FV_IMAGE_TOKEN_NAMED) return FV_OK;
-    return fv_checkpoint_set_tokens(
-        e->ck, fv_tokenizer_id(e->tok, fv_layout_image_token(cfg->layout.family)),
-        end ? fv_tokenizer_id(e->tok, end) : -1);
 }
 
 fv_status fv_engine_check_tokenizer(const fv_model_config *cfg, const fv_tokenizer *tok,
                                     const char *from) {
     const char *token = fv_layout_image_token(cfg->layout.family);
-    const int32_t id = fv_tokenizer_id(tok, token);
-    if (cfg->image_token == FV_IMAGE_TOKEN_NAMED && id < 0)
+    if (cfg->image_token == FV_IMAGE_TOKEN_NAMED) {
+        if (fv_tokenizer_id(tok, token) >= 0) return FV_OK;
         return FV_FAIL(FV_EDATA,
                        "%s: tokenizer.json must have '%s', the token of an image: is it this "
                        "checkpoint's?",
                        from, token);
-    if (cfg->image_token == FV_IMAGE_TOKEN_NAMED || cfg->image_token < cfg->text.vocab ||
-        id == cfg->image_token)
+    }
+    if (cfg->image_token < cfg->text.vocab || fv_tokenizer_id(tok, token) == cfg->image_token)
         return FV_OK;
     return FV_FAIL(FV_EDATA,
                    "%s: tokenizer.json must have '%s' as id %d, the first after the vocabulary: "
                    "add_tokens('%s', special_tokens=True) of a tokenizer in transformers adds it",
                    from, token, cfg->image_token, token);
+}
+
+/* Finds the tokens that only the tokenizer names, after fv_engine_check_tokenizer. */
+static fv_status find_tokens(const fv_engine *e) {
+    const fv_model_config *cfg = fv_checkpoint_config(e->ck);
+    const char *image = fv_layout_image_token(cfg->layout.family), *end = cfg->chat_end;
+    if (cfg->image_token != FV_IMAGE_TOKEN_NAMED) return FV_OK;
+    return fv_checkpoint_set_tokens(e->ck, fv_tokenizer_id(e->tok, image),
+                                    end ? fv_tokenizer_id(e->tok, end) : -1);
 }
 
 /* Sends the latent directions to the device: those of the one KV dtype that has some. */
@@ -107,7 +116,8 @@ static fv_status open_network(fv_engine *e, const fv_engine_options *opt) {
     FV_TRY(choose_precision(e, opt));
     const fv_weights *to;
     FV_TRY(fv_weights_find(opt->weights, &to));
-    FV_TRY(fv_checkpoint_load(e->ck, &e->be, to, opt->progress, opt->progress_user));
+    FV_TRY(fv_checkpoint_load(e->ck, &e->be, fv_weights_are_numbers(to) ? NULL : to, opt->progress,
+                              opt->progress_user));
     FV_TRY(quantize(e, opt));
     FV_TRY(send_latent(e));
     FV_TRY(fv_decoder_open(&e->be, &cfg->text, fv_checkpoint_text(e->ck), &e->dec));

@@ -22,7 +22,8 @@ fv_status fv_config_activation(const json_t *obj, const char *key, const char *w
 fv_status fv_config_add_eos(const json_t *obj, const char *where, fv_model_config *cfg,
                             bool *found);
 
-/* FV_EUNSUPPORTED if the weights are quantized in a format other than compressed-tensors. */
+/* FV_EUNSUPPORTED if the weights are quantized by a method that neither model/compressed.h nor model/stored.h
+ * reads. */
 fv_status fv_config_refuse_quantized(const json_t *obj, const char *where);
 
 /* Fills *out from the keys of `obj` (config.json itself or its text_config) and the defaults

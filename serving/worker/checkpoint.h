@@ -13,4 +13,8 @@ fv_hub_places fv_checkpoint_places(const fv_options *o);
  * fv_hub_find. */
 fv_status fv_checkpoint_find(const fv_options *o, char path[FV_HUB_PATH_MAX]);
 
+/* The same for programs with --mmproj: with it, the path names both files (gguf/files.h). FV_EINVAL also: the
+ * two are not GGUF files. */
+fv_status fv_checkpoint_find_pair(const fv_options *o, char path[FV_HUB_PATH_MAX]);
+
 #endif

@@ -180,6 +180,7 @@ def run_scripts(tests, seed, only=None):
                 "layouts of 10 checkpoints, 1000 images each, and 1000 small ones with pixels":
                 ["layout_golden.py", "--live", "1000", "--seed", seed, tests / "image_dump"],
                 "weights of compressed-tensors": ["compressed_golden.py", "--check"],
+                "weights in other programs' forms": ["stored_golden.py", "--check"],
                 "blocks of GGUF": ["gguf_golden.py", "--check"],
                 METHODS: ["methods/goldens.py"]}
     done = []

@@ -371,7 +371,7 @@ Test(config, unsupported_families_are_named) {
          "original LLaVA layout"},
         {"{\"model_type\":\"llava\",\"text_config\":[]}", FV_EDATA, "must be objects"},
         {"{\"model_type\":\"llava\",\"vision_config\":3}", FV_EDATA, "must be objects"},
-        {TOP("\"quantization_config\":{\"quant_method\":\"awq\"}"), FV_EUNSUPPORTED, "awq weights"},
+        {TOP("\"quantization_config\":{\"quant_method\":\"hqq\"}"), FV_EUNSUPPORTED, "hqq weights"},
         {TEXT("\"quantization_config\":{}"), FV_EUNSUPPORTED, "quantized weights"},
     };
     REFUSE_ALL(list);
