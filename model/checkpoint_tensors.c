@@ -113,6 +113,15 @@ static int32_t reordered_heads(const fv_checkpoint *ck, const fv_tensor_spec *e)
                : 0;
 }
 
+/* Gives the memory of a weight back whose tensors have been checked. */
+static void drop_data(fv_checkpoint *ck, fv_stored_weight *w) {
+    w->view.data = NULL;
+    w->view.quant = w->quant = NULL;
+    ck->stored.order = NULL; /* was in it */
+    ck->stored.n_order = 0;
+    fv_arena_reset(&ck->scratch);
+}
+
 /* Allocates memory that fv_checkpoint_load fills; *repacked false: t is used as stored. */
 static fv_status place_repacked(fv_checkpoint *ck, fv_used_tensor *u, bool *repacked) {
     const fv_tensor_spec *e = u->expected;
@@ -122,7 +131,8 @@ static fv_status place_repacked(fv_checkpoint *ck, fv_used_tensor *u, bool *repa
     fv_dtype dtype;
     if (u->stored.form) {
         *repacked = true;
-        FV_TRY(fv_stored_place(&u->stored, e, &ck->arena));
+        FV_TRY(fv_stored_place(&u->stored, e, ck->headers_only ? &ck->scratch : &ck->arena));
+        if (ck->headers_only) drop_data(ck, &u->stored);
         u->view = u->stored.view;
         return FV_OK;
     }
@@ -354,6 +364,6 @@ fv_status fv_checkpoint_open_tensors(fv_checkpoint *ck) {
     }
     tie_head(ck);
     log_stored(ck);
-    FV_TRY(fv_checkpoint_split_fused(ck));
+    if (!ck->headers_only) FV_TRY(fv_checkpoint_split_fused(ck));
     return refuse_leftover(ck);
 }

@@ -305,8 +305,8 @@ static fv_status explain_weights(const fv_folder *f) {
                        "%s has no safetensors, but GGUF files: name one by its path, such as %s/%s",
                        f->path, f->path, gguf->name);
     return FV_FAIL(FV_ENOTFOUND,
-                   "%s has neither model.safetensors nor model.safetensors.index.json, nor other "
-                   "safetensors: %s fetches the weights; or name a GGUF file by its path",
+                   "%s has neither model.safetensors nor model.safetensors.index.json nor other "
+                   "safetensors, nor a GGUF file: %s fetches the weights",
                    f->path, get);
 }
 
