@@ -78,14 +78,13 @@ static bool file_of(const inspector *i, const char *what, char out[FV_CHECKPOINT
 static const char *remedy_of(const char *what, const char *usual) {
     static const struct {
         const char *word, *remedy;
-    } known[] = {{"quantization_config", unsupported_weights},
-                 {"save_pretrained(",
-                  "run that command where torch and transformers are installed, "
-                  "or fetch the model in a form that has safetensors"},
-                 {"Mistral's own", "fetch config.json and model.safetensors, which mostly lie in "
-                                   "the same repository"},
-                 {"it is an adapter", "serve the base model, or the adapter merged into it (PEFT's "
-                                      "merge_and_unload, then save_pretrained)"}};
+    } known[] = {
+        {"quantization_config", unsupported_weights},
+        {"save_pretrained(", "run that command where torch and transformers are installed, "
+                             "or fetch the model in a form that has safetensors"},
+        {"Mistral's own", "fetch config.json and model.safetensors, which mostly lie in "
+                          "the same repository"},
+        {"it is an adapter", "serve its base model with --adapter NAME=DIR (docs/ADAPTERS.md)"}};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (strstr(what, known[i].word)) return known[i].remedy;
     return usual;
@@ -140,11 +139,12 @@ static bool is_read(const char *name) {
 /* Notes files beside the weights that are not used. */
 static fv_status check_beside(inspector *i, const fv_folder *f) {
     if (fv_folder_find(f, "adapter_config.json") && fv_folder_find(f, "config.json"))
-        FV_TRY(add_in(i, "adapter_config.json",
-                      "an adapter (LoRA) lies beside the weights; they are served without it",
-                      "merge it first (PEFT's merge_and_unload, then save_pretrained), or move it "
-                      "to a folder of its own",
-                      false));
+        FV_TRY(add_in(
+            i, "adapter_config.json",
+            "an adapter (LoRA) lies beside the weights; they are served without it",
+            "serve it with --adapter NAME=DIR (docs/ADAPTERS.md), or move it to a folder of its "
+            "own",
+            false));
     if (f->n_part > 0) {
         char what[200], remedy[FV_CHECKPOINT_PATH + 100];
         snprintf(what, sizeof what, "%d file%s of a download that was not finished", f->n_part,

@@ -99,7 +99,7 @@ def without_adapter(case):
 
 def chosen(n):
     wanted = ("qwen2_5_vl", "qwen3_vl", "gemma3", "llava_phi3", "qwen3_5", "qwen3_5_moe", "llava_next", "internvl",
-              "idefics3", "mistral3")
+              "idefics3", "mistral3", "gemma4", "glm4v", "glm4v_moe", "glm_ocr")
     of_families = [c for c in families.make_family_cases(n, SEED, pairs=False) if c.name.rpartition("_")[0] in wanted]
     all_cases = (cases.make_cases(n, SEED) + cases.make_text_cases(2 * n, SEED) + cases.make_sliding_cases(n, SEED)
                  + cases.make_gemma_text_cases(n, SEED) + cases.make_small_text_cases(n, SEED) + of_families)

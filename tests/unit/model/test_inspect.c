@@ -93,7 +93,7 @@ static const broken folders[] = {
            ".cache/huggingface/download/x.incomplete",
      ".incomplete", "not finished", "continues the download", 1, true},
     {ALONE "echo '{}' > adapter_config.json", "/adapter_config.json", "it is an adapter",
-     "merge_and_unload", 1, false},
+     "--adapter NAME=DIR", 1, false},
     {ALONE "mkdir refs snapshots", "/config.json", "folder in the Hugging Face cache", "", 1,
      false},
     {ALONE "echo '{}' > model_index.json", "/model_index.json", "diffusers", "", 1, false},
