@@ -24,7 +24,7 @@
 #include "kernels/mathf.h"
 #include "model/net/experts.h"
 #include "model/net/forward_tables.h"
-#include "model/net/heads.h"
+#include "model/net/heads_internal.h"
 #include "model/net/recurrent_internal.h"
 
 /* Activations of one layer. */
@@ -33,7 +33,7 @@ typedef struct layer_scratch {
     fv_tensor some_h, some;        /* for a set that is not all rows: states, and queries or keys */
     fv_tensor shared, shared_gate; /* of a shared expert: its output, and a number for each row */
     fv_tensor some_raw;            /* heads of those, before they are rearranged */
-    fv_tensor raw_q, raw_k, raw_v; /* heads of a layer, before they are placed (heads.h) */
+    fv_tensor raw_q, raw_k, raw_v; /* heads of a layer, before they are placed (heads_internal.h) */
     const fv_adapter_rows *adapters; /* of the rows */
     fv_recurrent_scratch recurrent;
 } layer_scratch;

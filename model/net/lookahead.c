@@ -4,12 +4,12 @@
 
 #include <string.h>
 
-#include "model/net/heads.h"
+#include "model/net/heads_internal.h"
 
 typedef struct peeked {
     fv_tensor h, k, q, o, lse, sum, cos, sin;
     fv_tensor q_cos, q_sin; /* [1, D / 2] of the last row's query */
-    fv_tensor raw, raw_q;   /* heads of a layer, before they are placed (heads.h) */
+    fv_tensor raw, raw_q;   /* heads of a layer, before they are placed (heads_internal.h) */
     fv_tensor kv;           /* [n Hkv, D] of the store's type: keys by head */
 } peeked;
 
