@@ -44,8 +44,7 @@ def adapter_of(model, rng):
     paths = linears(model)
     names = sorted({p.rpartition(".")[2] for p in paths})
     some = sorted(rng.sample(names, rng.randint(2, len(names))))
-    plain = all(p.rpartition(".")[2] not in some or p in paths for p, m in model.named_modules()
-                if isinstance(m, torch.nn.Linear))
+    plain = all(p.rpartition(".")[2] not in some or p in paths for p, _ in model.named_modules())
     one = rng.choice([p for p in paths if p.rpartition(".")[2] in some])
     expression = r".*\.layers\.\d+\.(?:self_attn|linear_attn|mlp|mlp\.shared_expert)\.(?:" + "|".join(some) + ")"
     if not plain:

@@ -100,7 +100,7 @@ static const broken folders[] = {
     {ALONE "mkdir inner && echo '{}' > inner/config.json", "/config.json", "the checkpoint may be",
      "", 1, false},
     {"echo '{\"peft_type\": \"LORA\"}' > adapter_config.json", "/adapter_config.json",
-     "served without it", "merge_and_unload", 1, true},
+     "served without it", "--adapter NAME=DIR", 1, true},
     {CONFIG("1s/{/{\"quantization_config\": {\"quant_method\": \"compressed-tensors\", "
             "\"kv_cache_scheme\": {\"num_bits\": 8}},/"),
      "/config.json", "kv_cache_scheme", "policy", 1, true},
