@@ -220,7 +220,8 @@ static fv_status explain_config(const fv_folder *f) {
         return FV_FAIL(FV_EUNSUPPORTED,
                        "%s/adapter_config.json without config.json: it is an adapter, not a model: "
                        "name the checkpoint of its base model "
-                       "(base_model_name_or_path in adapter_config.json)",
+                       "(base_model_name_or_path in adapter_config.json), and this folder with "
+                       "--adapter NAME=DIR",
                        f->path);
     if (gguf)
         return FV_FAIL(FV_ENOTFOUND,
