@@ -167,8 +167,9 @@ bool fv_name_mapping_canonical(const char *key, char out[FV_TENSOR_NAME_MAX]) {
     } else if (skip(&s, "video_tower.")) {
         skip(&s, "vision_model.");
         put_inside("video.", s, true, FV_TOWER_NAMES_CLIP, out);
-    } else if (!merger && (skip(&s, "vision_tower.") || skip(&s, "image_tower.") ||
-                           skip(&s, "vision_model.") || skip(&s, "visual."))) {
+    } else if (!merger &&
+               (skip(&s, "vision_tower.") || skip(&s, "image_tower.") ||
+                skip(&s, "vision_model.") || skip(&s, "vision_encoder.") || skip(&s, "visual."))) {
         skip(&s, "vision_tower.");
         skip(&s, "vision_model.");
         put_inside("vision.", s, true, FV_TOWER_NAMES_CLIP, out);
@@ -178,8 +179,8 @@ bool fv_name_mapping_canonical(const char *key, char out[FV_TENSOR_NAME_MAX]) {
             put(out, "projector.", linear, s);
         else
             put_inside("projector.", s, true, FV_TOWER_NAMES_INTERNVL_CHAT, out);
-    } else if (merger || skip(&s, "multi_modal_projector.") || skip(&s, "mm_projector.") ||
-               skip(&s, "connector.modality_projection.")) {
+    } else if (merger || skip(&s, "multi_modal_projector.") || skip(&s, "vision_projection.") ||
+               skip(&s, "mm_projector.") || skip(&s, "connector.modality_projection.")) {
         while (skip(&s, "mlp.")) continue;
         const char *linear = skip(&s, "0.") || skip(&s, "linear_fc1.")   ? "linear_1."
                              : skip(&s, "2.") || skip(&s, "linear_fc2.") ? "linear_2."

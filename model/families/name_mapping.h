@@ -23,6 +23,10 @@
  * InternVL's original layout, internvl_chat:
  *            language_model.model.     language_model.lm_head.  vision_model., mlp1.
  *
+ * LightOnOCR:
+ *            model.language_model.     lm_head.                 model.vision_encoder.,
+ *                                                               model.vision_projection.
+ *
  * MobileVLM has the names of `original`, with mm_projector.mlp.mlp.0 and mm_projector.peg.peg.0.
  *
  * Towers other than CLIP's and SigLIP's have their own names in all mappings, without the level

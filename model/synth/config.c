@@ -146,6 +146,10 @@ static json_t *text_json(const shape *s, const char *family, bool v5) {
     return t;
 }
 
+static bool is_pixtral(fv_layout_family f) {
+    return f == FV_LAYOUT_MISTRAL3 || f == FV_LAYOUT_LIGHTON_OCR;
+}
+
 static json_t *vision_json(const shape *s, const fv_family *f) {
     bool clip = !strcmp(f->tower, "clip_vision_model");
     json_t *v = json_pack(
@@ -155,7 +159,7 @@ static json_t *vision_json(const shape *s, const fv_family *f) {
         "image_size", s->image, "patch_size", s->patch, "hidden_act",
         clip ? "quick_gelu" : "gelu_pytorch_tanh", "layer_norm_eps", clip ? 1e-5 : 1e-6);
     if (clip) json_object_set_new(v, "projection_dim", json_integer(s->vision_d));
-    if (f->layout == FV_LAYOUT_MISTRAL3) {
+    if (is_pixtral(f->layout)) {
         json_object_set_new(v, "hidden_act", json_string("silu"));
         json_object_set_new(v, "image_size", json_integer(4 * s->image));
         json_object_set_new(v, "head_dim", json_integer(s->vision_d / s->vision_head));
@@ -267,6 +271,11 @@ static void add_family_keys(const shape *s, const fv_family *f, json_t *json) {
     }
     if (f->text_key) {
         json_object_update_new(json, internvl_chat_json(s));
+        return;
+    }
+    if (f->layout == FV_LAYOUT_LIGHTON_OCR) {
+        json_object_set_new(json, "image_token_id", json_integer(s->image_token));
+        json_object_set_new(json, "spatial_merge_size", json_integer(SCALE));
         return;
     }
     if (f->layout == FV_LAYOUT_GEMMA3) {
@@ -478,7 +487,7 @@ static json_t *image_processor_json(const fv_model_config *cfg) {
     bool idefics = cfg->layout.family == FV_LAYOUT_IDEFICS3,
          clip = cfg->vision.class_token || cfg->vision.any_size;
     bool internvl = cfg->layout.family == FV_LAYOUT_INTERNVL,
-         pixtral = cfg->layout.family == FV_LAYOUT_MISTRAL3;
+         pixtral = is_pixtral(cfg->layout.family);
     int32_t patch = cfg->vision.patch;
     double half = 0.5;
     json_t *j = json_pack("{s:b, s:b, s:b, s:b, s:i, s:f, s:[f,f,f], s:[f,f,f]}", "do_resize", 1,
@@ -557,6 +566,9 @@ static json_t *processor_json(const fv_model_config *cfg) {
     case FV_LAYOUT_GEMMA3:
     case FV_LAYOUT_INTERNVL:
         return json_pack("{s:s, s:i}", "processor_class", type, "image_seq_length", n);
+    case FV_LAYOUT_LIGHTON_OCR:
+        return json_pack("{s:s, s:i, s:i}", "processor_class", type, "patch_size",
+                         cfg->vision.patch, "spatial_merge_size", cfg->vision.merge);
     case FV_LAYOUT_MISTRAL3:
         return json_pack("{s:s, s:i, s:i, s:s, s:s, s:s}", "processor_class", type, "patch_size",
                          cfg->vision.patch, "spatial_merge_size", cfg->vision.merge, "image_token",

@@ -13,17 +13,17 @@ from cases import Case, deal
 # llava_mrope is LLaVA with the text model of a Qwen-VL family, and so with positions in a grid.
 FAMILIES = ["llava_next", "llava_onevision", "idefics3", "smolvlm", "llava_siglip", "llava_mrope",
             "internvl", "internvl_chat", "mistral3", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_5", "gemma3", "video_llava", "mobilevlm", "qwen2_vl_video", "qwen2_5_vl_video", "qwen3_vl_video", "qwen3_5_video", "video_llava_video",
-            "llava_granite", "llava_phi3", "ministral3", "qwen3_vl_moe", "qwen3_vl_moe_video", "qwen3_5_moe", "qwen3_5_moe_video", "pixtral", "shieldgemma2", *glm.FAMILIES]
+            "llava_granite", "llava_phi3", "ministral3", "qwen3_vl_moe", "qwen3_vl_moe_video", "qwen3_5_moe", "qwen3_5_moe_video", "pixtral", "shieldgemma2", *glm.FAMILIES, "lighton_ocr"]
 # Families of the list that are others with a certain text model.
 WITH_TEXT = {"llava_granite": ("llava_next", "granite"), "llava_phi3": ("llava", "phi3"),
              "ministral3": ("mistral3", "ministral3")}
 CLASSES = {"llava_next": "LlavaNext", "llava_onevision": "LlavaOnevision", "idefics3": "Idefics3",
            "smolvlm": "SmolVLM", "llava": "Llava", "internvl": "InternVL",
            "mistral3": "Mistral3", "pixtral": "Llava", "qwen2_vl": "Qwen2VL", "qwen2_5_vl": "Qwen2_5_VL", "qwen3_vl": "Qwen3VL", "qwen3_5": "Qwen3_5", "qwen3_5_moe": "Qwen3_5Moe", "qwen3_vl_moe": "Qwen3VLMoe",
-           "gemma3": "Gemma3", "shieldgemma2": "ShieldGemma2", "video_llava": "VideoLlava"} | glm.CLASSES
+           "gemma3": "Gemma3", "shieldgemma2": "ShieldGemma2", "video_llava": "VideoLlava", "lighton_ocr": "LightOnOcr"} | glm.CLASSES
 QWEN_VL = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe")
 # The text of an image in a prompt.
-IMAGE_TOKENS = {"gemma3": "<start_of_image>", "shieldgemma2": "<start_of_image>", "internvl": "<IMG_CONTEXT>", "internvl_chat": "<IMG_CONTEXT>", "mistral3": "[IMG]", "pixtral": "[IMG]"} | dict.fromkeys(
+IMAGE_TOKENS = {"gemma3": "<start_of_image>", "shieldgemma2": "<start_of_image>", "internvl": "<IMG_CONTEXT>", "internvl_chat": "<IMG_CONTEXT>", "mistral3": "[IMG]", "pixtral": "[IMG]", "lighton_ocr": "<|image_pad|>"} | dict.fromkeys(
     QWEN_VL, "<|vision_start|><|image_pad|><|vision_end|>") | dict.fromkeys(glm.FAMILIES, glm.IMAGE)
 # (patch, patches along a side, merged along a side, pixels left over)
 MERGED = [(14, 4, 2, 0), (4, 6, 3, 0), (5, 4, 4, 3), (8, 2, 1, 0), (7, 6, 2, 5), (4, 25, 5, 0),
@@ -152,6 +152,18 @@ def qwen_vl_processor(rng, card, family):
     return keys
 
 
+def lighton_processor(rng, card, pictures):
+    """preprocessor_config.json, whose patches are those that sides are multiples of: the tower's, or whole tokens, which
+    an image must have at least one of."""
+    patch, _, merge, _ = card["grid"]
+    edge = rng.choice([90, 120, 180])
+    least = min(60 * min(w, h) * min(1, edge / (60 * max(w, h))) for w, h in pictures)
+    unit = rng.choice([patch, patch * merge]) if least > patch * merge + 2 else patch * merge
+    return {"image_processor_type": "PixtralImageProcessor", "size": {"longest_edge": edge},
+            "patch_size": rng.choice([unit, {"height": unit, "width": unit}]),
+            "image_mean": [0.48, 0.45, 0.4], "image_std": [0.26, 0.26, 0.27]}
+
+
 def mobilevlm(rng, card, text, image):
     """The original layout; `fovea synth` puts vision_config into the tower's directory."""
     vision = tower(card, "clip_vision_model", image)
@@ -189,6 +201,9 @@ def config_of(rng, card, family):
                          "eoi_token_index": image_token - 1, "mm_tokens_per_image": side * side}, image
     if name == "mistral3":
         return config | mistral3(rng, card) | {"image_token_index": image_token}, 60
+    if name == "lighton_ocr":
+        keys = mistral3(rng, card)
+        return config | {key: keys[key] for key in ("vision_config", "spatial_merge_size")} | {"image_token_id": image_token}, 60
     if name == "pixtral":  # patches of 12 pixels or more: each is a token
         card["grid"] = (max(12, patch), side, 1, 0)
         config |= mistral3(rng, card) | {"model_type": "llava", "image_token_index": image_token,
@@ -265,12 +280,12 @@ def make_family_cases(n, seed, pairs=True):
         family = name.removesuffix("_video")
         family, of_text = WITH_TEXT.get(family, (family, None))
         rng = random.Random(f"{name} {seed}")
-        merged = family in ("idefics3", "smolvlm", "internvl", "internvl_chat", "mistral3", "gemma3", "shieldgemma2") + QWEN_VL + glm.FAMILIES
+        merged = family in ("idefics3", "smolvlm", "internvl", "internvl_chat", "mistral3", "gemma3", "shieldgemma2", "lighton_ocr") + QWEN_VL + glm.FAMILIES
         mrope = family == "llava_mrope"
         grids = [g for g in MERGED if not family.startswith("internvl") or g[2] & (g[2] - 1) == 0]
         columns = {
             "family": [of_text] if of_text else ["qwen2_vl_text", "qwen2_5_vl_text", "qwen3_vl_text"] if mrope else
-                      [glm.text_of(family)] if family in glm.FAMILIES else ["gemma3_text"] if family == "shieldgemma2" else [family + "_text"] if family in QWEN_VL + ("gemma3",) else ["llama"] if family == "mobilevlm" else
+                      [glm.text_of(family)] if family in glm.FAMILIES else ["gemma3_text"] if family == "shieldgemma2" else [family + "_text"] if family in QWEN_VL + ("gemma3",) else ["qwen3"] if family == "lighton_ocr" else ["llama"] if family == "mobilevlm" else
                       ["qwen2", "qwen3", "llama", "phi3"] if family == "internvl_chat" else
                       ["llama", "mistral", "qwen2", "qwen3"], "heads": glm.HEADS if family in glm.FAMILIES else cases.HEADS,
             "layers": [1, 2, 3], "width": [24, 36, 52, 60, 64], "ffn": [40, 77, 99],
@@ -306,6 +321,8 @@ def make_family_cases(n, seed, pairs=True):
                      f"{card['dialect']} {card['key_form']}, images "
                      + " ".join(f"{w}x{h}" for w, h in pictures))
             processor = qwen_vl_processor(rng, card, family) if family in QWEN_VL + glm.FAMILIES else None
+            if family == "lighton_ocr":
+                processor = lighton_processor(rng, card, pictures)
             if processor:
                 card["key_form"] = "v4"  # whose files are two
             video = clip(rng, pictures[0], tile, pairs, 1 + family.startswith(("qwen3_vl", "qwen3_5"))) if name.endswith("_video") else None

@@ -61,9 +61,11 @@ def unpatched(patches, grids, size, merge, video=False):
 def merged(features, sizes, patch, merge):
     """[patches, d] of images of sizes (h, w) -> [tokens, merge^2 d]: patches of a token side by side."""
     out = []
+    patches = [(int(h) // patch, int(w) // patch) for h, w in sizes]
     sizes = [(int(h) // patch // merge, int(w) // patch // merge) for h, w in sizes]
-    for part, (h, w) in zip(features.split([h * w * merge * merge for h, w in sizes]), sizes):
-        grid = part.reshape(h, merge, w, merge, -1).transpose(1, 2)
+    for part, (h, w), (rows, cols) in zip(features.split([h * w for h, w in patches]), sizes, patches):
+        grid = part.reshape(rows, cols, -1)[:h * merge, :w * merge]  # without those beyond the last whole token
+        grid = grid.reshape(h, merge, w, merge, -1).transpose(1, 2)
         out.append(grid.reshape(h * w, -1))
     return torch.cat(out)
 
@@ -74,6 +76,7 @@ def watched(model, made):
     glm = hasattr(model, "visual") and hasattr(model.visual, "downsample")
     connector = (model.visual.downsample if glm else model.visual.merger if hasattr(model, "visual") else
                  model.multi_modal_projector if hasattr(model, "multi_modal_projector")
+                 else model.vision_projection if hasattr(model, "vision_projection")
                  else model.connector.modality_projection)
     kind = "get_video_features" if "video" in made else "get_image_features"
     compute = getattr(model, kind)

@@ -204,6 +204,36 @@ Test(families, internvl_s_original_layout_has_other_defaults) {
             "llm_config and vision_config must be");
 }
 
+Test(families, lighton_ocr_is_mistral3_s_tower_with_its_own_names_and_sizes) {
+    fv_model_config c = parse("{\"model_type\":\"lighton_ocr\",\"text_config\":{},"
+                              "\"vision_config\":{\"model_type\":\"pixtral\",\"image_size\":1540,"
+                              "\"patch_size\":14,\"head_dim\":64,\"rope_parameters\":{"
+                              "\"rope_theta\":10000}}}");
+    const fv_vision_config *v = &c.vision;
+    cr_assert_str_eq(c.text.family, "qwen3");
+    cr_assert(c.image_token == 151655 && c.layout.family == FV_LAYOUT_LIGHTON_OCR);
+    cr_assert(v->merge == 2 && v->patch_merger && !v->projector_bias && c.text.tied_head);
+    cr_assert(v->projector_act == FV_ACT_GELU && v->feature_layer[0] == v->n_layer);
+    static const struct {
+        const char *json;
+        int32_t unit, edge; /* 0: refused */
+    } files[] = {{"{\"patch_size\":{\"height\":14,\"width\":14},\"size\":{\"longest_edge\":1540}}",
+                  14, 1540},
+                 {"{\"patch_size\":28,\"size\":{\"longest_edge\":1540}}", 28, 1540},
+                 {"{}", 16, 1024},
+                 {"{\"patch_size\":{\"height\":14,\"width\":28}}", 0, 0}};
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        fv_layout_config l = c.layout;
+        fv_image_config image;
+        const fv_status st =
+            fv_image_config_parse(files[i].json, strlen(files[i].json), "p.json", &l, &image);
+        cr_assert_eq(st, files[i].unit ? FV_OK : FV_EUNSUPPORTED, "%s", files[i].json);
+        if (st == FV_OK)
+            cr_assert(l.shortest_edge == files[i].unit && l.resize.w == files[i].edge, "%s",
+                      files[i].json);
+    }
+}
+
 #define MISTRAL3(keys) "{\"model_type\":\"mistral3\"," keys "}"
 
 Test(families, mistral3_has_its_defaults) {

@@ -65,6 +65,12 @@ Test(name_mapping, families_with_names_of_their_own_have_the_same_canonical_name
        "vision.encoder.layers.12.layer_norm2.weight");
     is("vision_model.encoder.layers.3.ls1", "vision.encoder.layers.3.scale1");
     is("mlp1.0.bias", "projector.norm.bias");
+    is("model.vision_encoder.ln_pre.weight", "vision.pre_layrnorm.weight");
+    is("model.vision_projection.patch_merger.merging_layer.weight", "projector.merger.weight");
+    is("model.vision_projection.linear_2.weight", "projector.linear_2.weight");
+    is("model.visual.downsample.bias", "vision.downsample.bias");
+    is("model.visual.merger.post_projection_norm.weight", "projector.post_projection_norm.weight");
+    is("model.visual.post_conv_layernorm.weight", "vision.post_conv_layernorm.weight");
     is("mlp1.1.weight", "projector.linear_1.weight");
     is("mlp1.3.bias", "projector.linear_2.bias");
     is("vision_tower.transformer.layers.7.feed_forward.up_proj.weight",
