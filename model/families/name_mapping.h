@@ -23,6 +23,11 @@
  * InternVL's original layout, internvl_chat:
  *            language_model.model.     language_model.lm_head.  vision_model., mlp1.
  *
+ * PaddleOCR-VL, since transformers 5 and before it:
+ *            model.language_model.     lm_head.                 model.visual.vision_model.,
+ *                                                               model.projector.
+ *            model.                    lm_head.                 visual.vision_model., mlp_AR.
+ *
  * LightOnOCR:
  *            model.language_model.     lm_head.                 model.vision_encoder.,
  *                                                               model.vision_projection.
@@ -65,6 +70,7 @@ typedef enum fv_tower_names {
     FV_TOWER_NAMES_GEMMA4,
     FV_TOWER_NAMES_GEMMA4_UNIFIED,
     FV_TOWER_NAMES_INTERNVL_CHAT,
+    FV_TOWER_NAMES_PADDLEOCR, /* connector only */
     FV_N_TOWER_NAMES
 } fv_tower_names;
 

@@ -279,6 +279,39 @@ Test(families, granite_docling_258m_is_an_idefics3) {
     cr_assert(c.vision.merge == 4 && fv_vision_tokens(&c.vision) == 64);
 }
 
+/* The published fields of PaddleOCR-VL, text keys beside vision_config. */
+Test(families, paddleocr_vl_as_published) {
+    fv_model_config c = parse(
+        "{\"architectures\":[\"PaddleOCRVLForConditionalGeneration\"],\"model_type\":"
+        "\"paddleocr_vl\",\"head_dim\":128,\"hidden_act\":\"silu\",\"hidden_size\":1024,"
+        "\"image_token_id\":100295,\"intermediate_size\":3072,\"max_position_embeddings\":131072,"
+        "\"num_attention_heads\":16,\"num_hidden_layers\":18,\"num_key_value_heads\":2,"
+        "\"rms_norm_eps\":1e-05,\"rope_scaling\":{\"mrope_section\":[16,24,24],\"rope_type\":"
+        "\"default\",\"type\":\"default\"},\"rope_theta\":500000,\"tie_word_embeddings\":false,"
+        "\"use_bias\":false,\"video_token_id\":101307,\"vocab_size\":103424,\"vision_config\":{"
+        "\"architectures\":[\"SiglipVisionModel\"],\"hidden_act\":\"gelu_pytorch_tanh\","
+        "\"hidden_size\":1152,\"image_size\":384,\"intermediate_size\":4304,"
+        "\"layer_norm_eps\":1e-06,\"model_type\":\"paddleocr_vl\",\"num_attention_heads\":16,"
+        "\"num_channels\":3,\"num_hidden_layers\":27,\"patch_size\":14,"
+        "\"spatial_merge_size\":2,\"temporal_patch_size\":2,\"tokens_per_second\":2}}");
+    const fv_vision_config *v = &c.vision;
+    cr_assert_str_eq(c.text.family, "paddleocr_vl_text");
+    cr_assert(c.text.d_head == 128 && c.text.n_kv == 2 && c.text.rope.theta == 500000);
+    cr_assert(!c.text.bias_qkv && !c.text.bias_mlp && c.text.rope.section[2] == 24);
+    cr_assert(v->position_side == 27 && v->position_middle && v->merge == 2 && v->post_norm);
+    cr_assert(v->d_head == 72 && v->projector_wide && !v->two_frames && !v->fused_qkv);
+    cr_assert(has(&c, true, "vision.head.probe") && !has(&c, false, "vision.head.probe"));
+    cr_assert(has(&c, true, "vision.embeddings.packing_position_embedding.weight"));
+    fv_layout_config l = c.layout;
+    fv_image_config image;
+    const char json[] = "{\"image_processor_type\":\"PaddleOCRVLImageProcessor\",\"min_pixels\":"
+                        "147384,\"max_pixels\":2822400,\"merge_size\":2,\"patch_size\":14,"
+                        "\"temporal_patch_size\":1,\"image_mean\":[0.5,0.5,0.5]}";
+    cr_assert_eq(fv_image_config_parse(json, strlen(json), "p.json", &l, &image), FV_OK, "%s",
+                 fv_last_error());
+    cr_assert(l.pixels_min == 147384 && l.pixels_max == 2822400);
+}
+
 #define MISTRAL3(keys) "{\"model_type\":\"mistral3\"," keys "}"
 
 Test(families, mistral3_has_its_defaults) {
