@@ -111,6 +111,7 @@ typedef enum when {
     UNUSED_POST_NORM, /* in files, but unused */
     UNUSED_HEAD,
     UNUSED_MASK,
+    UNUSED_POSITIONS,
 } when;
 
 typedef struct row {
@@ -386,6 +387,11 @@ static const row vision_layer[] = {
 static const row vision_back[] = {
     {"post_layernorm.weight", 0, {DIM_VD}, FV_ROLE_NORM, UNUSED_POST_NORM},
     {"post_layernorm.bias", 0, {DIM_VD}, FV_ROLE_BIAS, UNUSED_POST_NORM},
+    {"embeddings.packing_position_embedding.weight",
+     0,
+     {DIM_VPOSITION, DIM_VD},
+     FV_ROLE_EMBEDDING,
+     UNUSED_POSITIONS},
     {"embeddings.mask_token", 0, {DIM_ONE, DIM_ONE, DIM_VD}, FV_ROLE_EMBEDDING, UNUSED_MASK},
     /* SigLIP's pooling head */
     {"head.probe", 0, {DIM_ONE, DIM_ONE, DIM_VD}, FV_ROLE_EMBEDDING, UNUSED_HEAD},
@@ -563,6 +569,7 @@ static bool exists(const builder *b, when w, int32_t layer) {
     case POST_NORM_BIAS: return v->post_norm && !v->post_norm_rms;
     case UNUSED_POST_NORM: return b->whole && !v->post_norm && b->cfg->tower_norm;
     case UNUSED_HEAD: return b->whole && b->cfg->pooling_head;
+    case UNUSED_POSITIONS: return b->whole && b->cfg->packed_positions;
     case UNUSED_MASK: return b->whole && b->cfg->mask_token;
     }
     return false;

@@ -221,7 +221,8 @@ typedef struct fv_vision_config {
     bool whole[FV_MAX_LAYERS];
     int32_t position_side; /* side of the grid of positions in the table, which is interpolated for
                             * a tile's patches; 0: no such grid */
-    bool position_cubic;   /* bicubically, between the middles of patches (GLM) */
+    bool position_cubic;   /* bicubically, between the middles of patches (GLM), */
+    bool position_middle;  /* or bilinearly, also between the middles (PaddleOCR-VL) */
     fv_tower_rope rope;
     float rope_theta;
     bool qk_norm;       /* RMSNorm of the queries of all heads together, and of the keys, with eps

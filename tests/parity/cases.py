@@ -234,7 +234,7 @@ def rotated(text):
 def text_config(rng, card, vocab, image_token_last):
     heads, kv, dim = card["heads"]
     family = card["family"]
-    if family == "phi3" or family.startswith("glm"):
+    if family == "phi3" or family.startswith(("glm", "paddle")):
         card["rope"] = {"rope_type": "default", "rope_theta": card["rope"]["rope_theta"]}
     if family == "ministral3":
         card["key_form"] = "v5"
@@ -247,11 +247,13 @@ def text_config(rng, card, vocab, image_token_last):
     text |= rope_keys(rng, card["rope"], card["key_form"])
     if family in ("llama", "granite", "phi3"):  # transformers refuses others, although nothing depends on it
         text["hidden_size"] += -text["hidden_size"] % heads
-    if rng.random() < 0.3 and not family.startswith(("qwen3", "glm")):  # head_dim as files leave it out
+    if rng.random() < 0.3 and not family.startswith(("qwen3", "glm", "paddle")):  # head_dim as files leave it out
         text["hidden_size"] = heads * dim
         del text["head_dim"]
     if family in ("llama", "granite", "qwen3", "qwen3_vl_text", "qwen3_vl_moe_text"):
         text["attention_bias"] = card["bias"]
+    if family == "paddleocr_vl_text":
+        text["use_bias"] = card["bias"]
     if family in ("llama", "granite"):
         text["mlp_bias"] = rng.random() < 0.3
     if family == "mistral":
