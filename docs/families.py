@@ -3,6 +3,7 @@
 
     docs/families.py [--fovea PROGRAM]            tries, and writes the table
     docs/families.py [--fovea PROGRAM] --check    tries, and ends with 1 when the page says anything else
+    docs/families.py --only FAMILY [...]          tries these alone, and takes the other columns from the page
 
 Each method runs with images of three shapes, and with a video and an image where the family reads videos, in one
 process and over a fleet, which must give the same bits; a method that is refused must be refused by both, with the same
@@ -11,6 +12,7 @@ one that prunes must hold less.
 """
 import argparse
 import json
+import re
 import signal
 import struct
 import subprocess
@@ -25,8 +27,8 @@ sys.path.insert(0, str(ROOT / "eval"))
 from tables import filled, head, line, put  # noqa: E402
 
 PAGE = HERE / "FAMILIES.md"
-FAMILIES = ["llava", "llava_next", "llava_onevision", "idefics3", "smolvlm", "internvl", "mistral3", "pixtral",
-            "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe", "gemma3", "shieldgemma2", "video_llava", "mobilevlm"]
+FAMILIES = ["llava", "llava_next", "llava_onevision", "idefics3", "smolvlm", "internvl", "internvl_chat", "mistral3", "pixtral",
+            "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe", "glm4v", "glm46v", "glm_ocr", "gemma3", "shieldgemma2", "gemma4", "gemma4_unified", "video_llava", "mobilevlm"]
 SCRIPT = "docs/families.py"
 VIDEOS = ["qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe", "video_llava"]  # read them natively
 SIZES = [(37, 90), (170, 41), (28, 28)]
@@ -175,6 +177,27 @@ def try_family(name, fovea, stages, folder, images, clip, known):
         fleet.end()
 
 
+def on_the_page(stages):
+    """{column: what each method does}, as table() has it, of the page as it is."""
+    lines = PAGE.read_text(encoding="utf-8").partition("<!-- methods:")[2].partition("<!-- end of methods -->")[0].splitlines()
+    rows = [[c.strip() for c in x.strip("|").split("|")] for x in lines if x.startswith("|")]
+    notes = dict(re.match(r"(\d+)\. (.*)\.$", x).groups() for x in lines if re.match(r"\d+\. ", x))
+    keys = {f"`{s['name']}={m['name']}`": (s["name"], m["name"]) for s in stages for m in s["methods"]}
+
+    def cell(text):
+        note = re.match(r"no \((\d+)\)", text)
+        why = note and notes[note[1]]
+        return ("yes" if text == "yes" else None, why and f": {why[0].lower()}{why[1:]}")
+    return {column: {keys[row[0]]: cell(row[i]) for row in rows[2:]} for i, column in enumerate(rows[0]) if i}
+
+
+def ordered(results):
+    """Columns in the order of FAMILIES, a family's video after its images."""
+    def place(column):
+        return FAMILIES.index(column.split("`")[1]), column.endswith("video")
+    return {column: results[column] for column in sorted(results, key=place)}
+
+
 def table(results):
     notes = []  # without the method's name
     yield from head(["method", *results])
@@ -197,6 +220,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--fovea", default=str(ROOT / "build/cpu/bin/fovea"))
     parser.add_argument("--check", action="store_true")
+    parser.add_argument("--only", nargs="+", choices=FAMILIES, metavar="FAMILY")
     a = parser.parse_args()
     stages = json.loads(subprocess.run([a.fovea, "policies", "--json"], capture_output=True, check=True).stdout)["stages"]
     known = {}
@@ -207,9 +231,10 @@ def main():
             Path(images[-1]).write_bytes(png(w, h))
         clip = f"{folder}/clip.mp4"
         subprocess.run([Path(a.fovea).parent.parent / "tests/make_clip", clip], check=True)
-        results = {column: result for name in FAMILIES
-                   for column, result in try_family(name, a.fovea, stages, folder, images, clip, known)}
-    put(PAGE, filled(PAGE, "methods", SCRIPT, table(results)), a.check, SCRIPT)
+        results = on_the_page(stages) if a.only else {}
+        results |= {column: result for name in a.only or FAMILIES
+                    for column, result in try_family(name, a.fovea, stages, folder, images, clip, known)}
+    put(PAGE, filled(PAGE, "methods", SCRIPT, table(ordered(results))), a.check, SCRIPT)
 
 
 if __name__ == "__main__":

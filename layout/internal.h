@@ -70,6 +70,12 @@ int64_t fv_layout_qwen_tokens_max(const fv_layout_config *c, int32_t n_image);
 /* Checks the aspect ratio. FV_EINVAL: the image is too narrow. */
 fv_status fv_layout_qwen_aspect(const fv_layout *l);
 
+/* The size of n frames of w x h pixels in whole tokens of `side` pixels, with `least` to `most` pixels
+ * in all. Quotients are in double, rounded half to even; a frame smaller than a token is first enlarged
+ * to one. */
+fv_layout_size fv_layout_qwen_resize(double side, double least, double most, double n, double w,
+                                     double h);
+
 /* Adds one view of the tile's size; *span is its whole grid, of one frame. */
 fv_status fv_layout_qwen_view(const fv_layout_config *c, fv_layout *l, fv_layout_span *span);
 

@@ -6,10 +6,9 @@
 
 #include "layout/internal.h"
 
-/* smart_resize: resizes n frames of w x h to whole tokens of `side` pixels. Quotients are in double, rounded
- * half to even; a frame smaller than a token is first enlarged to one. */
-static fv_layout_size smart_resize(double side, double least, double most, double n, double w,
-                                   double h) {
+/* smart_resize in transformers. */
+fv_layout_size fv_layout_qwen_resize(double side, double least, double most, double n, double w,
+                                     double h) {
     if (h < side || w < side) {
         const double scale = fmax(side / h, side / w);
         h = floor(h * scale), w = floor(w * scale);
@@ -37,8 +36,8 @@ static fv_status video(const fv_layout_config *c, const fv_layout_clip *v, fv_la
     int32_t n_tile;
     FV_TRY(fv_layout_qwen_frames(v->n, &n_tile));
     FV_TRY(fv_layout_qwen_aspect(l));
-    l->tile = smart_resize(c->patch * c->merge, c->video_pixels_min, c->video_pixels_max,
-                           v->n > 1 ? v->n : 2, l->image_w, l->image_h);
+    l->tile = fv_layout_qwen_resize(c->patch * c->merge, c->video_pixels_min, c->video_pixels_max,
+                                    v->n > 1 ? v->n : 2, l->image_w, l->image_h);
     FV_TRY(fv_layout_qwen_view(c, l, &span));
     for (int32_t i = 0; i < n_tile; i++) {
         span.tile = i;

@@ -86,6 +86,19 @@ void fv_checkpoint_close(fv_checkpoint *ck) {
 }
 
 const fv_model_config *fv_checkpoint_config(const fv_checkpoint *ck) { return &ck->cfg; }
+fv_status fv_checkpoint_set_tokens(fv_checkpoint *ck, int32_t id, int32_t eos) {
+    fv_model_config *cfg = &ck->cfg;
+    bool known = eos < 0 || cfg->n_eos == FV_MAX_EOS;
+    if (id >= cfg->text.vocab)
+        return FV_FAIL(FV_EDATA,
+                       "%s: tokenizer.json has the token of an image as id %d, but the text "
+                       "model's 'vocab_size' is %d",
+                       ck->dir, id, cfg->text.vocab);
+    cfg->image_token = id;
+    for (int32_t i = 0; i < cfg->n_eos; i++) known = known || cfg->eos[i] == eos;
+    if (!known) cfg->eos[cfg->n_eos++] = eos;
+    return FV_OK;
+}
 const fv_generation_config *fv_checkpoint_generation(const fv_checkpoint *ck) { return &ck->gen; }
 const fv_image_config *fv_checkpoint_image(const fv_checkpoint *ck) { return &ck->image; }
 const fv_text_weights *fv_checkpoint_text(const fv_checkpoint *ck) { return &ck->text; }

@@ -53,6 +53,9 @@ fv_status fv_checkpoint_write(const fv_checkpoint *ck, const fv_weights *as, con
 
 /* Borrowed from ck. Vision and projector are NULL for a text-only checkpoint. */
 const fv_model_config *fv_checkpoint_config(const fv_checkpoint *ck);
+/* Sets what config.json leaves to the tokenizer (FV_IMAGE_TOKEN_NAMED): the id of the image token,
+ * and one more id that ends an answer, or -1. FV_EDATA: the image token is beyond the vocabulary. */
+fv_status fv_checkpoint_set_tokens(fv_checkpoint *ck, int32_t image_token, int32_t eos);
 const fv_generation_config *fv_checkpoint_generation(const fv_checkpoint *ck);
 const fv_image_config *fv_checkpoint_image(const fv_checkpoint *ck);
 const fv_text_weights *fv_checkpoint_text(const fv_checkpoint *ck);

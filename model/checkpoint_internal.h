@@ -26,6 +26,8 @@ typedef struct fv_used_tensor {
 
 struct fv_checkpoint {
     fv_arena arena;
+    bool
+        headers_only; /* set before opening: no memory is taken for weights, and views have no data */
     char *dir, *config_text;
     size_t config_bytes;
     fv_tower_directory tower_dir;

@@ -70,16 +70,31 @@ static fv_status quantize(fv_engine *e, const fv_engine_options *opt) {
     return FV_OK;
 }
 
-/* An image token beyond the vocabulary must still be in the tokenizer. */
-static fv_status check_image_token(const fv_engine *e) {
-    const fv_model_config *cfg = fv_checkpoint_config(e->ck);
+fv_status fv_engine_check_tokenizer(const fv_model_config *cfg, const fv_tokenizer *tok,
+                                    const char *from) {
     const char *token = fv_layout_image_token(cfg->layout.family);
-    if (cfg->image_token < cfg->text.vocab || fv_tokenizer_id(e->tok, token) == cfg->image_token)
+    if (cfg->image_token == FV_IMAGE_TOKEN_NAMED) {
+        if (fv_tokenizer_id(tok, token) >= 0) return FV_OK;
+        return FV_FAIL(FV_EDATA,
+                       "%s: tokenizer.json must have '%s', the token of an image: is it this "
+                       "checkpoint's?",
+                       from, token);
+    }
+    if (cfg->image_token < cfg->text.vocab || fv_tokenizer_id(tok, token) == cfg->image_token)
         return FV_OK;
     return FV_FAIL(FV_EDATA,
                    "%s: tokenizer.json must have '%s' as id %d, the first after the vocabulary: "
                    "add_tokens('%s', special_tokens=True) of a tokenizer in transformers adds it",
-                   fv_checkpoint_dir(e->ck), token, cfg->image_token, token);
+                   from, token, cfg->image_token, token);
+}
+
+/* Finds the tokens that only the tokenizer names, after fv_engine_check_tokenizer. */
+static fv_status find_tokens(const fv_engine *e) {
+    const fv_model_config *cfg = fv_checkpoint_config(e->ck);
+    const char *image = fv_layout_image_token(cfg->layout.family), *end = cfg->chat_end;
+    if (cfg->image_token != FV_IMAGE_TOKEN_NAMED) return FV_OK;
+    return fv_checkpoint_set_tokens(e->ck, fv_tokenizer_id(e->tok, image),
+                                    end ? fv_tokenizer_id(e->tok, end) : -1);
 }
 
 /* Sends the latent directions to the device: those of the one KV dtype that has some. */
@@ -117,8 +132,8 @@ static fv_status open_network(fv_engine *e, const fv_engine_options *opt) {
 
 fv_status fv_engine_chat(const fv_engine *e, const char *spec, fv_chat **out) {
     const fv_model_config *cfg = fv_checkpoint_config(e->ck);
-    return fv_chat_open(spec[0] ? spec : e->chat, fv_checkpoint_dir(e->ck), cfg->text.family,
-                        cfg->has_vision, out);
+    if (!spec[0]) spec = e->chat && e->chat[0] ? e->chat : cfg->chat;
+    return fv_chat_open(spec, fv_checkpoint_dir(e->ck), cfg->text.family, cfg->has_vision, out);
 }
 
 /* A requested template must run; one that comes with the checkpoint may stay unused. */
@@ -140,7 +155,10 @@ fv_status fv_engine_open(const fv_engine_options *opt, fv_engine *out) {
     FV_TRY(fv_weights_find(opt->weights, &weights));
     FV_TRY_GOTO(fv_checkpoint_open(opt->checkpoint, &e.ck), st, fail);
     FV_TRY_GOTO(fv_tokenizer_open(opt->checkpoint, &e.tok), st, fail);
-    FV_TRY_GOTO(check_image_token(&e), st, fail);
+    FV_TRY_GOTO(
+        fv_engine_check_tokenizer(fv_checkpoint_config(e.ck), e.tok, fv_checkpoint_dir(e.ck)), st,
+        fail);
+    FV_TRY_GOTO(find_tokens(&e), st, fail);
     FV_TRY_GOTO(open_chat(&e, opt->chat), st, fail);
     fv_checkpoint_fingerprint(e.ck, e.fingerprint);
     fv_hub_name(opt->checkpoint, e.name, sizeof e.name);

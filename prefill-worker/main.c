@@ -1,6 +1,8 @@
 /* The program fovea-prefill: its options, and the prefill worker that it opens with them. */
+#include "auth/fleet_secret.h"
 #include "common/limits.h"
 #include "common/log.h"
+#include "kv/tier/disk.h"
 #include "prefill-worker/image/image.h"
 #include "prefill-worker/service/worker.h"
 #include "serving/worker/program.h"
@@ -17,9 +19,25 @@ static size_t prefix_bytes(const fv_worker_program *p) {
                                   (size_t)fv_options_int(p->o, "kv-bytes"), fv_memory_limit());
 }
 
+static fv_kv_tier *disk; /* NULL: no --kv-disk */
+
+static fv_status open_disk(const fv_options *o, size_t prefix_bytes) {
+    const char *dir = fv_options_string(o, "kv-disk"), *file = fv_options_string(o, "kv-key-file");
+    fv_key key = {0};
+    if (!dir) return FV_OK;
+    if (prefix_bytes == 0)
+        return FV_FAIL(FV_EINVAL, "--kv-disk extends the memory of --prefix-bytes, which is 0");
+    if (file) FV_TRY(fv_fleet_secret_read(file, &key));
+    fv_status st = fv_kv_disk_open(dir, (uint64_t)fv_options_int(o, "kv-disk-bytes"),
+                                   file ? &key : NULL, &disk);
+    fv_key_wipe(&key);
+    return st;
+}
+
 static fv_status open_worker(fv_worker_program *p) {
     const fv_options *o = p->o;
     fv_prefill_worker *worker;
+    FV_TRY(open_disk(o, prefix_bytes(p)));
     fv_prefill_worker_options opt = {.bridge = fv_daemon_bridge(p->daemon),
                                      .engine = &p->engine,
                                      .callers = fv_registration_callers(&p->place),
@@ -29,6 +47,7 @@ static fv_status open_worker(fv_worker_program *p) {
                                      .kv_bytes = (size_t)fv_options_int(o, "kv-bytes"),
                                      .cache_bytes = (size_t)fv_options_int(o, "cache-bytes"),
                                      .prefix_bytes = prefix_bytes(p),
+                                     .tier = disk,
                                      .pixels = fv_options_int(o, "pixels"),
                                      .pixels_request = fv_options_int(o, "request-pixels"),
                                      .queue = (int32_t)fv_options_int(o, "queue"),
@@ -86,7 +105,9 @@ static fv_status run(const fv_options *o) {
                                         .load = load,
                                         .limits = limits,
                                         .close = close_worker};
-    return fv_worker_run(o, &kind);
+    fv_status st = fv_worker_run(o, &kind);
+    if (disk) disk->ops->close(disk);
+    return st;
 }
 
 int main(int argc, char **argv) { return fv_daemon_main(FV_PROGRAM_PREFILL, run, argc, argv); }

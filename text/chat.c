@@ -156,7 +156,7 @@ static fv_status parse_known(fv_chat *c, const char *name, const char *family, b
     if (!found && name[0])
         return FV_FAIL(FV_EINVAL,
                        "unknown chat template '%.64s'; available: vicuna, llava, chatml, mistral, "
-                       "none, or a file FILE.jinja",
+                       "internvl2_5, Hermes-2, phi3-chat, none, or a file FILE.jinja",
                        name);
     if (!found) found = &fv_chat_known_templates[fv_n_chat_known - 1];
     c->name = found->name;
@@ -297,7 +297,7 @@ static fv_status run(const fv_chat *c, const json_t *own, const json_t *user, do
     bool has_bos = bos && *bos && strncmp(made.text, bos, strlen(bos)) == 0 && !made.user[0];
     bool adds = special == FV_CHAT_UNSET ? c->adds_special && !has_bos : special == FV_CHAT_YES;
     *out = (fv_chat_text){.text = made.text, .n = made.n, .user = made.user, .adds_special = adds};
-    out->thinks = c->thinking && fv_thinking_is_open(c->thinking, made.text, made.user, made.n);
+    if (c->thinking) out->reasoning = fv_thinking_after(c->thinking, made.text, made.user, made.n);
     return FV_OK;
 }
 

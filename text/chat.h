@@ -9,6 +9,7 @@
  * has no template. Users cannot write special tokens: rendered text records for each byte whether it comes
  * from a turn, and a special token that a turn spells is plain text (fv_text_marks). */
 #include "common/status.h"
+#include "text/calls/thinking.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -46,14 +47,14 @@ typedef struct fv_chat_options {
 typedef struct fv_chat_text {
     char *text; /* NUL-terminated; owned */
     size_t n;
-    uint8_t *user;     /* [n] 1: a byte of a turn; owned */
-    bool adds_special; /* the tokenizer must add its special tokens: the text has no BOS */
-    bool thinks;       /* it ends inside the reasoning of the answer (text/calls/thinking.h) */
-} fv_chat_text;        /* {0} is empty and may be freed */
+    uint8_t *user;          /* [n] 1: a byte of a turn; owned */
+    bool adds_special;      /* the tokenizer must add its special tokens: the text has no BOS */
+    fv_reasoning reasoning; /* whether it ends inside the reasoning of the answer, or behind it */
+} fv_chat_text;             /* {0} is empty and may be freed */
 
 /* Opens the template `spec` for the checkpoint in `dir`, whose text model is of `family` ("llama",
- * "mistral", "qwen2"): "" is the checkpoint's own; "vicuna", "llava", "chatml", "mistral" or
- * "none" (the text of one user turn as it is); anything with a '{' in it is the text of a program.
+ * "mistral", "qwen2"): "" is the checkpoint's own; "vicuna", "llava", "chatml", "mistral",
+ * "internvl2_5", "Hermes-2", "phi3-chat" or "none" (the text of one user turn as it is); anything with a '{' in it is the text of a program.
  * The family decides if a checkpoint with vision has no template. FV_EUNSUPPORTED: the program has a
  * construct that this interpreter lacks; FV_EDATA: the program is broken. Errors name line and construct,
  * and how to go on (--chat, --raw). A failure of the checkpoint's own files has the origin

@@ -16,6 +16,22 @@
     "{{ raise_exception('there are system, user and assistant turns, not ' ~ role) }}{% endif %}"
 #define OPEN(text) "{% endfor %}{{ '" text "' if add_generation_prompt }}"
 
+/* InternVL's original layout: the template's own system message unless the first turn is one. An
+ * image is where it stands in its turn. */
+#define INTERNVL(begin, message, after, end)                                                       \
+    "{% for message in messages %}{% if loop.first and message['role'] != 'system' %}{{ '" begin   \
+    "system" after message end "' }}{% endif %}{{ '" begin "' + message['role'] + '" after "' }}"  \
+    "{% for part in message['content'] %}"                                                         \
+    "{{ '<IMG_CONTEXT>\\n' if part['type'] == 'image' else part['text'] }}"                        \
+    "{% endfor %}{{ '" end "' }}" OPEN(begin "assistant" after)
+#define INTERNVL_2                                                                                                     \
+    "你是由上海人工智能实验室联合商汤科技开发的书生多模态大模型，英文名叫InternVL, " \
+    "是一个有用无害的人工智能助手。"
+#define INTERNVL_2_5                                                                                                                        \
+    "你是书生·万象，英文名是InternVL，是由上海人工智能实验室、清华大学及多家合作单位联合开发的多" \
+    "模态大语言"                                                                                                                       \
+    "模型。"
+
 const fv_chat_known fv_chat_known_templates[] = {
     /* Vicuna 1.1, as LLaVA was trained on it */
     {"vicuna", "llama",
@@ -33,6 +49,9 @@ const fv_chat_known fv_chat_known_templates[] = {
      EACH "{{ {'system': '<<SYS>>\\n', 'user': '[INST] ', 'assistant': ' '}[role] }}" IMAGES TEXT(
          "part['text']") "{{ {'system': '\\n<</SYS>>\\n\\n', 'user': ' [/INST]', "
                          "'assistant': '</s> '}[role] }}{% endfor %}"},
+    {"internvl2_5", NULL, INTERNVL("<|im_start|>", INTERNVL_2_5, "\\n", "<|im_end|>\\n")},
+    {"Hermes-2", NULL, INTERNVL("<|im_start|>", INTERNVL_2, "\\n", "<|im_end|>")},
+    {"phi3-chat", NULL, INTERNVL("<|", INTERNVL_2, "|>\\n", "<|end|>")},
     {"none", NULL, "{% for message in messages %}" IMAGES TEXT("part['text']") "{% endfor %}"},
 };
 const int32_t fv_n_chat_known = sizeof fv_chat_known_templates / sizeof *fv_chat_known_templates;

@@ -123,6 +123,7 @@ typedef struct fv_report {
     int32_t n_prompt, n_visual, n_text, n_image, n_generated;
     int32_t n_image_cached;  /* of n_image, those encoded for an earlier request */
     int32_t n_prompt_cached; /* of n_prompt, tokens kept from an earlier request */
+    int32_t n_from_disk;     /* of these, tokens read from the prefill worker's disk */
     double s_saved;          /* that computing them took then */
     /* image tokens from the vision tower: n_visual unless condensed */
     int32_t n_encoded;

@@ -148,6 +148,7 @@ fv_status fv_report_from_message(const report_message *m, Fovea__Inference__V1__
                    .n_image = (int32_t)m->n_images,
                    .n_image_cached = (int32_t)m->n_images_cached,
                    .n_prompt_cached = (int32_t)m->n_prompt_cached,
+                   .n_from_disk = (int32_t)m->n_prompt_fetched,
                    .s_saved = m->seconds_saved,
                    .n_generated = (int32_t)m->n_generated,
                    .bytes_raw = m->bytes_raw,

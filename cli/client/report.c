@@ -128,9 +128,9 @@ json_t *fv_report_json(const fv_report_source *source, const fv_report *r) {
     if (json) json_object_set_new(json, "visual_tokens_held", held_json(r));
     if (json) json_object_set_new(json, "images_cached", json_integer(r->n_image_cached));
     if (json)
-        json_object_set_new(
-            json, "cached",
-            json_pack("{s:i, s:f}", "tokens", r->n_prompt_cached, "seconds_saved", r->s_saved));
+        json_object_set_new(json, "cached",
+                            json_pack("{s:i, s:i, s:f}", "tokens", r->n_prompt_cached, "from_disk",
+                                      r->n_from_disk, "seconds_saved", r->s_saved));
     if (json) json_object_set_new(json, "stages", stages_json(r));
     if (json) json_object_set_new(json, "decided", notes_json(r->decided));
     if (json) json_object_set_new(json, "mapped", mapped_json(r));
@@ -184,8 +184,8 @@ static void print_tokens(FILE *f, const fv_report *r) {
             r->n_prompt, r->n_visual, r->n_image, r->n_image == 1 ? "" : "s", cached, r->n_text,
             r->n_generated, fv_finish_name(r->finish));
     if (r->n_prompt_cached)
-        fprintf(f, "cache    %d tokens in were kept from an earlier prompt, %.3f s saved\n",
-                r->n_prompt_cached, r->s_saved);
+        fprintf(f, "cache    %d tokens in were kept from an earlier prompt%s, %.3f s saved\n",
+                r->n_prompt_cached, r->n_from_disk ? ", on the disk" : "", r->s_saved);
 }
 
 /* Prints "mapped to 12 layers: prune.layer=2/32+ is 2, as published; prune.stride=7/32 is 3, in

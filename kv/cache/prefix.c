@@ -38,9 +38,8 @@ void fv_prefix_cache_close(fv_prefix_cache *c) {
 
 /* ---- find ------------------------------------------------------------------------------- */
 
-/* Returns how many leading links are kept and end within rows_max rows. */
-static int32_t find(const fv_prefix_cache *c, const fv_chain_link *link, int32_t n_link,
-                    int32_t rows_max) {
+int32_t fv_prefix_links(const fv_prefix_cache *c, const fv_chain_link *link, int32_t n_link,
+                        int32_t rows_max) {
     int32_t n = 0;
     while (n < n_link && link[n].end <= rows_max && fv_segments_find(&c->segments, &link[n].key))
         n++;
@@ -49,13 +48,12 @@ static int32_t find(const fv_prefix_cache *c, const fv_chain_link *link, int32_t
 
 int32_t fv_prefix_rows(const fv_prefix_cache *c, const fv_chain_link *link, int32_t n_link,
                        int32_t rows_max) {
-    int32_t n = find(c, link, n_link, rows_max);
+    int32_t n = fv_prefix_links(c, link, n_link, rows_max);
     return n ? link[n - 1].end : 0;
 }
 
-fv_status fv_prefix_take(fv_prefix_cache *c, const fv_chain_link *link, int32_t n_link,
-                         int32_t rows_max, fv_prefix *out) {
-    int32_t n = find(c, link, n_link, rows_max);
+/* Holds the segments of n links, which are kept. */
+static fv_status hold(fv_prefix_cache *c, const fv_chain_link *link, int32_t n, fv_prefix *out) {
     *out = (fv_prefix){0};
     if (n == 0) return FV_OK;
     fv_prefix_segment **segment = malloc((size_t)n * sizeof(fv_prefix_segment *));
@@ -69,10 +67,27 @@ fv_status fv_prefix_take(fv_prefix_cache *c, const fv_chain_link *link, int32_t 
         segment[i] = fv_segments_find(&c->segments, &link[i].key);
         segment[i]->n_user++;
         out->seconds += segment[i]->seconds;
-        fv_segments_use(segment[i]);
     }
     return FV_OK;
 }
+
+fv_status fv_prefix_take(fv_prefix_cache *c, const fv_chain_link *link, int32_t n_link,
+                         int32_t rows_max, fv_prefix *out) {
+    FV_TRY(hold(c, link, fv_prefix_links(c, link, n_link, rows_max), out));
+    for (int32_t i = out->n_link - 1; i >= 0; i--) fv_segments_use(out->segment[i]);
+    return FV_OK;
+}
+
+fv_status fv_prefix_pin(fv_prefix_cache *c, const fv_chain_link *link, int32_t n_link,
+                        fv_prefix *out) {
+    return hold(c, link, fv_prefix_links(c, link, n_link, INT32_MAX), out);
+}
+
+static fv_prefix_part part_of(fv_prefix_segment *x) {
+    return (fv_prefix_part){&x->key, x->n, x->visual, &x->seconds, &x->rows};
+}
+
+fv_prefix_part fv_prefix_part_of(const fv_prefix *p, int32_t i) { return part_of(p->segment[i]); }
 
 void fv_prefix_give(fv_prefix_cache *c, fv_prefix *p) {
     (void)c;
@@ -224,7 +239,7 @@ void fv_prefix_draft_drop(fv_prefix_cache *c, fv_prefix_draft *d) {
 static fv_prefix_segment *add_segment(fv_prefix_cache *c, fv_prefix_segment *x,
                                       const fv_prefix_cost *cost) {
     fv_prefix_segment *there = fv_segments_find(&c->segments, &x->key);
-    x->seconds = x->n * (x->visual ? cost->visual : cost->text);
+    if (cost) x->seconds = x->n * (x->visual ? cost->visual : cost->text);
     if (!there && fv_segments_add(&c->segments, x) == FV_OK) {
         c->kept++;
         return x;
@@ -233,12 +248,27 @@ static fv_prefix_segment *add_segment(fv_prefix_cache *c, fv_prefix_segment *x,
     return there;
 }
 
-void fv_prefix_draft_keep(fv_prefix_cache *c, fv_prefix_draft *d, const fv_prefix_cost *cost) {
+/* cost NULL: the segments' seconds are right. */
+static void keep_draft(fv_prefix_cache *c, fv_prefix_draft *d, const fv_prefix_cost *cost) {
     int32_t n = d->n_old;
     while (n < d->n_link && (d->segment[n] = add_segment(c, d->segment[n], cost))) n++;
     for (int32_t i = n + 1; i < d->n_link; i++) free_segment(c, d->segment[i]);
     while (n > 0) fv_segments_renew(d->segment[--n]);
     close_draft(d);
+}
+
+void fv_prefix_draft_keep(fv_prefix_cache *c, fv_prefix_draft *d, const fv_prefix_cost *cost) {
+    keep_draft(c, d, cost);
+}
+
+void fv_prefix_draft_adopt(fv_prefix_cache *c, fv_prefix_draft *d) { keep_draft(c, d, NULL); }
+
+fv_prefix_part fv_prefix_draft_part(const fv_prefix_draft *d, int32_t i) {
+    return part_of(d->segment[i]);
+}
+
+void fv_prefix_draft_cut(fv_prefix_cache *c, fv_prefix_draft *d, int32_t n) {
+    while (d->n_link > n && d->n_link > d->n_old) free_segment(c, d->segment[--d->n_link]);
 }
 
 void fv_prefix_keep(fv_prefix_cache *c, const char *tenant, const fv_chain_link *link,

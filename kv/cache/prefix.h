@@ -34,7 +34,10 @@ typedef struct fv_prefix {
     struct fv_prefix_segment **segment; /* [n_link] private */
 } fv_prefix;                            /* {0} holds nothing and may be read and given */
 
-/* Returns how many rows of the chain are kept, at most rows_max. Changes nothing. */
+/* Returns how many leading links of the chain are kept and end within rows_max rows; or rows of these. Changes
+ * nothing. */
+int32_t fv_prefix_links(const fv_prefix_cache *c, const fv_chain_link *link, int32_t n_link,
+                        int32_t rows_max);
 int32_t fv_prefix_rows(const fv_prefix_cache *c, const fv_chain_link *link, int32_t n_link,
                        int32_t rows_max);
 
@@ -43,6 +46,20 @@ int32_t fv_prefix_rows(const fv_prefix_cache *c, const fv_chain_link *link, int3
 fv_status fv_prefix_take(fv_prefix_cache *c, const fv_chain_link *link, int32_t n_link,
                          int32_t rows_max, fv_prefix *out);
 void fv_prefix_give(fv_prefix_cache *c, fv_prefix *p); /* empties *p */
+
+/* Takes it likewise, without counting that as a use: for those that copy it elsewhere. */
+fv_status fv_prefix_pin(fv_prefix_cache *c, const fv_chain_link *link, int32_t n_link,
+                        fv_prefix *out);
+
+/* A segment of a prefix or of a draft. Borrowed. */
+typedef struct fv_prefix_part {
+    const fv_chain_key *key;
+    int32_t n; /* rows */
+    bool visual;
+    double *seconds; /* that they took to compute */
+    fv_buf *rows;    /* on the cache's device */
+} fv_prefix_part;
+fv_prefix_part fv_prefix_part_of(const fv_prefix *p, int32_t i);
 
 /* Appends the rows of a prefix to layers [l0, l1) of a store, which have none, and extents for all of the prompt's
  * visual rows. Errors as of fv_kv_reserve. */
@@ -74,6 +91,12 @@ void fv_prefix_draft_copy(fv_prefix_cache *c, fv_prefix_draft *d, const fv_kv *k
                           int32_t l1);
 void fv_prefix_draft_keep(fv_prefix_cache *c, fv_prefix_draft *d, const fv_prefix_cost *cost);
 void fv_prefix_draft_drop(fv_prefix_cache *c, fv_prefix_draft *d);
+
+/* Return the draft's segment i, so that rows and seconds are written from elsewhere than a store; drop the segments
+ * from n on; and keep the rest as they are. */
+fv_prefix_part fv_prefix_draft_part(const fv_prefix_draft *d, int32_t i);
+void fv_prefix_draft_cut(fv_prefix_cache *c, fv_prefix_draft *d, int32_t n);
+void fv_prefix_draft_adopt(fv_prefix_cache *c, fv_prefix_draft *d);
 
 typedef struct fv_prefix_counters {
     size_t bytes;            /* held now */

@@ -64,9 +64,8 @@ static fv_status parse_image_token(const json_t *root, const char *where, fv_mod
         return FV_FAIL(FV_EDATA, "%s: 'image_token_index' is %d but 'image_token_id' is %d", where,
                        index, id);
     cfg->image_token = id >= 0 ? id : index >= 0 ? index : cfg->family->image_token;
-    const bool beyond = cfg->family->image_token < 0; /* the id may be the first beyond the
-                                                       * vocabulary */
-    if (cfg->image_token < 0) cfg->image_token = cfg->text.vocab;
+    const bool beyond = cfg->family->image_token == FV_IMAGE_TOKEN_BEYOND;
+    if (cfg->image_token == FV_IMAGE_TOKEN_BEYOND) cfg->image_token = cfg->text.vocab;
     if (cfg->image_token >= cfg->text.vocab + beyond)
         return FV_FAIL(FV_EDATA,
                        "%s: key 'image_token_index' is %d, but the text model's 'vocab_size' is %d",
@@ -78,12 +77,13 @@ static fv_status parse_image_token(const json_t *root, const char *where, fv_mod
 static fv_status parse_halves(const json_t *root, const char *where, fv_model_config *cfg,
                               int32_t *eos_default) {
     char text_where[FV_CONFIG_WHERE_MAX], vision_where[FV_CONFIG_WHERE_MAX];
-    snprintf(text_where, sizeof text_where, "%s: text_config", where);
+    const char *text_key = cfg->family->text_key ? cfg->family->text_key : "text_config";
+    snprintf(text_where, sizeof text_where, "%s: %s", where, text_key);
     snprintf(vision_where, sizeof vision_where, "%s: vision_config", where);
-    const json_t *text = fv_config_member(root, "text_config");
+    const json_t *text = fv_config_member(root, text_key);
     const json_t *vision = fv_config_member(root, "vision_config");
     if ((text && !json_is_object(text)) || (vision && !json_is_object(vision)))
-        return FV_FAIL(FV_EDATA, "%s: text_config and vision_config must be objects", where);
+        return FV_FAIL(FV_EDATA, "%s: %s and vision_config must be objects", where, text_key);
 
     const char *type = cfg->family->text;
     FV_TRY(fv_json_str(text, "model_type", text_where, &type));
@@ -155,16 +155,20 @@ static fv_status parse_text_alone(const json_t *root, const char *family, const 
 }
 
 static fv_status refuse_type(const char *type, const char *where) {
-    if (!strcmp(type, "internvl_chat") || !strcmp(type, "InternVLChatModel"))
-        return FV_FAIL(
-            FV_EUNSUPPORTED,
-            "%s: key 'model_type' is '%s', InternVL's original layout; use the checkpoint in "
-            "the transformers layout, whose name ends with -hf and whose model_type is "
-            "'internvl'",
-            where, type);
     return FV_FAIL(FV_EUNSUPPORTED,
                    "%s: unsupported model_type '%s'; supported: %s and the text models %s", where,
                    type, fv_family_names(), fv_config_text_families);
+}
+
+const char *fv_family_known_type(const json_t *root, const char *type) {
+    const json_t *item;
+    size_t i;
+    if (fv_family_find(type) || fv_config_text_family(type)) return type;
+    json_array_foreach(json_object_get(root, "architectures"), i, item) {
+        const char *class = json_string_value(item);
+        if (class && (fv_family_find(class) || fv_config_text_family(class))) return class;
+    }
+    return type;
 }
 
 static fv_status parse_root(const json_t *root, const char *where, fv_model_config *cfg) {
@@ -174,6 +178,7 @@ static fv_status parse_root(const json_t *root, const char *where, fv_model_conf
     if (!type) /* hand-written files may name only the class */
         type = json_string_value(json_array_get(json_object_get(root, "architectures"), 0));
     if (!type) return FV_FAIL(FV_EDATA, "%s: 'model_type' and 'architectures' are missing", where);
+    type = fv_family_known_type(root, type);
     int32_t eos_default = -1;
     const char *text = fv_config_text_family(type);
     cfg->family = fv_family_find(type);

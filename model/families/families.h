@@ -18,6 +18,10 @@
 
 enum { FV_MAX_EOS = 16 };
 
+/* Values of image_token in place of an id: the first id that is not in the vocabulary, and the id
+ * that the tokenizer has for the layout's image token. */
+enum { FV_IMAGE_TOKEN_BEYOND = -1, FV_IMAGE_TOKEN_NAMED = -2 };
+
 /* A text model and, with has_vision, a tower, features of some of its layers and a connector. */
 typedef struct fv_model_config {
     const struct fv_family *family; /* fv_family_text for a text-only model */
@@ -32,11 +36,14 @@ typedef struct fv_model_config {
     bool video_tower;        /* files have a second tower, for videos */
     bool pooling_head, mask_token;  /* files have the tower's pooling head or mask token, which are
                                      * unused */
-    int32_t image_token;            /* id of the image token; -1 without vision */
+    int32_t image_token;            /* id of the image token; -1 without vision;
+                                     * FV_IMAGE_TOKEN_NAMED: the tokenizer has it */
     int32_t video_token;            /* id of the video token; -1: the model reads no videos */
     int32_t n_eos, eos[FV_MAX_EOS]; /* union of config and generation_config */
     bool eos_is_default;            /* config.json names no eos: this is the family's default, which
                                      * ids in generation_config.json replace */
+    char chat[32];        /* name of the chat template that config.json chooses; "": none */
+    const char *chat_end; /* the token that ends a turn in it; NULL without */
     int32_t n_vocab_used; /* ids from here to text.vocab - 1 are padding rows and never sampled;
                            * equals text.vocab until the tokenizer is known */
 } fv_model_config;
@@ -48,6 +55,7 @@ typedef struct fv_image_config {
     int32_t resample; /* 0 nearest, 1 lanczos, 2 bilinear, 3 bicubic */
     double rescale_factor;
     float mean[3], std[3];
+    bool no_normalize; /* in a family's row: do_normalize is false unless the file says else */
 } fv_image_config;
 
 struct json_t; /* text/json.h */
@@ -61,17 +69,18 @@ typedef struct fv_family {
     const char *type;         /* that; the family is then the one with the tower of the files */
     const char *architecture; /* class name, for files without model_type */
     fv_layout_family layout;
-    const char *text;  /* model_type of a text_config that has none */
-    float text_eps;    /* rms_norm_eps without text_config */
-    bool flat;         /* without text_config, its keys are at the root of config.json */
-    bool tower_apart;  /* the tower has a directory of its own (model/tower_directory.h) */
-    bool tied;         /* tie_word_embeddings */
-    const char *tower; /* model_type of a vision_config that has none, */
-    bool own_tower;    /* or in place of any that it has */
+    const char *text;     /* model_type of a text_config that has none */
+    const char *text_key; /* key of the text model's object; NULL: text_config */
+    float text_eps;       /* rms_norm_eps without text_config */
+    bool flat;            /* without text_config, its keys are at the root of config.json */
+    bool tower_apart;     /* the tower has a directory of its own (model/tower_directory.h) */
+    bool tied;            /* tie_word_embeddings */
+    const char *tower;    /* model_type of a vision_config that has none, */
+    bool own_tower;       /* or in place of any that it has */
     /* Names of the tower's keys if not hidden_size, num_hidden_layers and num_attention_heads. */
     const char *tower_width, *tower_depth, *tower_heads;
     fv_vision_config vision; /* the tower without vision_config */
-    int32_t image_token;     /* -1: the first id that is not in the vocabulary */
+    int32_t image_token;     /* an id, or one of FV_IMAGE_TOKEN_ */
     const char *strategy;    /* vision_feature_select_strategy */
     int32_t feature_layer;
     const fv_tensor_names *names; /* NULL: LLaVA's names in any mapping, with CLIP's tower */
@@ -97,6 +106,10 @@ const fv_family *fv_family_at(int32_t i);
 
 /* Finds a row by name or class; NULL: no multimodal family has it. */
 const fv_family *fv_family_find(const char *name);
+
+/* `type`, if a family or text model has this name or class; otherwise the first of config.json's `architectures`
+ * that one has, borrowed; `type` if none has. Derivatives may have a model_type of their own. */
+const char *fv_family_known_type(const struct json_t *root, const char *type);
 
 /* The model_type of the family's files. */
 const char *fv_family_type(const fv_family *f);

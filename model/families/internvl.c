@@ -35,7 +35,7 @@ static fv_status parse_tower(const json_t *vision, const char *where, fv_model_c
 }
 
 /* Parses downsample_ratio: 1 / (patches on the side of a token). */
-static fv_status parse_ratio(const json_t *root, const char *where, fv_vision_config *v) {
+fv_status fv_config_ratio_parse(const json_t *root, const char *where, fv_vision_config *v) {
     double ratio = 0.5;
     FV_TRY(fv_json_f64(root, "downsample_ratio", where, &ratio));
     v->merge = ratio > 0.01 && ratio <= 1 ? (int32_t)(1 / ratio) : 0;
@@ -64,20 +64,25 @@ static fv_status parse(const json_t *root, const char *where, fv_model_config *c
     FV_TRY(fv_config_features_parse(root, where, cfg));
     cfg->vision.projector_norm = FV_PROJECTOR_NORM_FEATURES;
     cfg->vision.projector_eps = 1e-5F;
-    FV_TRY(parse_ratio(root, where, &cfg->vision));
+    FV_TRY(fv_config_ratio_parse(root, where, &cfg->vision));
     return parse_last_norm(root, where, cfg);
 }
 
 /* Files say crop_to_patches = false, but transformers' processor requests true. */
-static fv_status read_sizes(const json_t *obj, const char *where, fv_layout_config *l) {
+fv_status fv_config_internvl_sizes(const json_t *obj, const char *where, fv_layout_config *l) {
     int32_t edge = 0;
     fv_layout_size size = {384, 384}; /* the class's */
-    l->tiles_min = 1;
-    l->tiles_max = 12;
+    const bool original =
+        l->tiles_min > 0; /* its config.json has the tiles, its size is a number */
+    if (original)
+        size = (fv_layout_size){l->tile, l->tile};
+    else
+        l->tiles_min = 1, l->tiles_max = 12;
     FV_TRY(fv_config_require_resize(obj, where));
     FV_TRY(fv_config_read_size(obj, where, &edge, &size));
     FV_TRY(fv_json_i32(obj, "min_patches", where, 1, FV_LAYOUT_TILES_MAX, &l->tiles_min));
     FV_TRY(fv_json_i32(obj, "max_patches", where, 1, FV_LAYOUT_TILES_MAX, &l->tiles_max));
+    if (original && edge) size = (fv_layout_size){edge, edge}, edge = 0;
     if (!edge && size.w == l->tile && size.h == l->tile) return FV_OK;
     return FV_FAIL(
         FV_EUNSUPPORTED,
@@ -102,6 +107,6 @@ const fv_family fv_family_internvl = {
     .names = &names,
     .parse = parse,
     .processor = {"GotOcr2ImageProcessor"},
-    .read_sizes = read_sizes,
+    .read_sizes = fv_config_internvl_sizes,
     .pixels = {FV_PIXELS_CLIP},
 };

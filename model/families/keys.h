@@ -42,10 +42,21 @@ fv_status fv_config_features_parse(const json_t *root, const char *where, fv_mod
 fv_status fv_config_llava_parse(const json_t *root, const char *where, fv_model_config *cfg);
 fv_status fv_config_llava_sizes(const json_t *obj, const char *where, fv_layout_config *l);
 
+/* Keys of both of InternVL's layouts: downsample_ratio, and the sizes in the image processor's file. */
+fv_status fv_config_ratio_parse(const json_t *root, const char *where, fv_vision_config *v);
+fv_status fv_config_internvl_sizes(const json_t *obj, const char *where, fv_layout_config *l);
+
 /* Parses keys that LLaVA-NeXT and LLaVA-OneVision share; without image_grid_pinpoints the n sizes
  * of `pinpoint` are used. */
 fv_status fv_config_tiles_parse(const json_t *root, const char *where, int32_t n,
                                 const fv_layout_size *pinpoint, fv_model_config *cfg);
+
+/* Keys of towers of images of any size (Qwen-VL, GLM): requires a key to be absent or to have
+ * this value, and `why` says so; reads video_token_id, by default the one after the family's image
+ * token. */
+fv_status fv_config_require(const json_t *obj, const char *key, const char *where, int32_t value,
+                            const char *why);
+fv_status fv_config_video_token(const json_t *root, const char *where, fv_model_config *cfg);
 
 /* ---- an image processor's file ---------------------------------------------------------------- */
 
@@ -76,6 +87,10 @@ fv_status fv_config_read_crop(const json_t *obj, const char *where, fv_layout_si
 /* Reads the sizes of LLaVA-NeXT and LLaVA-OneVision: tiles of the tower's size, and config.json's
  * pinpoints. */
 fv_status fv_config_read_anyres(const json_t *obj, const char *where, fv_layout_config *l);
+
+/* Parses Gemma 4's keys of heads, RoPE, windows and scales. t has the heads of sliding layers on entry;
+ * `unified`: with the defaults of Gemma 4 12B's class. */
+fv_status fv_config_gemma4(const json_t *obj, const char *where, bool unified, fv_text_config *t);
 
 /* Parses the keys of recurrent layers (Gated DeltaNet). t has the file's layers on entry; on return a
  * layer is a repetition of their pattern (fv_recurrent_config). */

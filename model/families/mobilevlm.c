@@ -87,7 +87,7 @@ const fv_family fv_family_mobilevlm = {
     .tower = "clip_vision_model",
     .vision =
         {.d_model = 1024, .d_ffn = 4096, .n_layer = 24, .n_head = 16, .image = 336, .patch = 14},
-    .image_token = -1,
+    .image_token = FV_IMAGE_TOKEN_BEYOND,
     .names = &names,
     .parse = parse,
     .pixels = {FV_PIXELS_CLIP},

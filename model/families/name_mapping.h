@@ -20,6 +20,9 @@
  *            model.language_model.     lm_head.                 model.visual., model.visual.merger.
  *            model.                    lm_head.                 visual., visual.merger.
  *
+ * InternVL's original layout, internvl_chat:
+ *            language_model.model.     language_model.lm_head.  vision_model., mlp1.
+ *
  * MobileVLM has the names of `original`, with mm_projector.mlp.mlp.0 and mm_projector.peg.peg.0.
  *
  * Towers other than CLIP's and SigLIP's have their own names in all mappings, without the level
@@ -55,6 +58,9 @@ typedef enum fv_tower_names {
     FV_TOWER_NAMES_GEMMA,       /* connector only; the tower has CLIP's names */
     FV_TOWER_NAMES_VIDEO_LLAVA, /* names of the towers themselves */
     FV_TOWER_NAMES_MOBILEVLM,   /* connector only */
+    FV_TOWER_NAMES_GEMMA4,
+    FV_TOWER_NAMES_GEMMA4_UNIFIED,
+    FV_TOWER_NAMES_INTERNVL_CHAT,
     FV_N_TOWER_NAMES
 } fv_tower_names;
 

@@ -11,9 +11,8 @@
 
 enum { FRAMES = 2 };
 
-/* Requires a key to be absent or to have this value. */
-static fv_status require(const json_t *obj, const char *key, const char *where, int32_t value,
-                         const char *why) {
+fv_status fv_config_require(const json_t *obj, const char *key, const char *where, int32_t value,
+                            const char *why) {
     int32_t found = value;
     FV_TRY(fv_json_i32(obj, key, where, 1, INT32_MAX, &found));
     if (found == value) return FV_OK;
@@ -34,7 +33,7 @@ static fv_status parse_rope(const json_t *vision, const char *where, fv_vision_c
     return FV_OK;
 }
 
-static fv_status parse_video_token(const json_t *root, const char *where, fv_model_config *cfg) {
+fv_status fv_config_video_token(const json_t *root, const char *where, fv_model_config *cfg) {
     cfg->video_token = cfg->family->image_token + 1;
     FV_TRY(fv_json_i32(root, "video_token_id", where, 0, INT32_MAX, &cfg->video_token));
     if (cfg->video_token < cfg->text.vocab && cfg->video_token != cfg->image_token) return FV_OK;
@@ -50,8 +49,8 @@ static fv_status parse_tower(const json_t *vision, const char *where, const char
     int32_t d_out = 3584;
     v->merge = 2;
     FV_TRY(fv_json_i32(vision, "spatial_merge_size", where, 1, 64, &v->merge));
-    FV_TRY(require(vision, "in_channels", where, 3, ": images have 3 channels"));
-    FV_TRY(require(vision, "temporal_patch_size", where, FRAMES, " frames"));
+    FV_TRY(fv_config_require(vision, "in_channels", where, 3, ": images have 3 channels"));
+    FV_TRY(fv_config_require(vision, "temporal_patch_size", where, FRAMES, " frames"));
     FV_TRY(fv_json_i32(vision, out, where, 1, INT32_MAX, &d_out));
     if (d_out != v->d_text)
         return FV_FAIL(FV_EDATA, "%s: key '%s' is %d, but the text model's 'hidden_size' is %d",
@@ -81,7 +80,7 @@ static fv_status parse_2(const json_t *root, const char *where, fv_model_config 
         return FV_FAIL(FV_EDATA, "%s: keys 'embed_dim' * 'mlp_ratio' are more than %d",
                        vision_where, FV_CONFIG_FFN_MAX);
     v->d_ffn = v->d_model * ratio;
-    return parse_video_token(root, where, cfg);
+    return fv_config_video_token(root, where, cfg);
 }
 
 /* Parses the list of layers without windows; numbers beyond the last layer are ignored. */
@@ -112,7 +111,7 @@ static fv_status parse_2_5(const json_t *root, const char *where, fv_model_confi
     cfg->layout.tokens_per_second = 4;
     FV_TRY(fv_json_i32(vision, "tokens_per_second", vision_where, 1, INT32_MAX,
                        &cfg->layout.tokens_per_second));
-    FV_TRY(parse_video_token(root, where, cfg));
+    FV_TRY(fv_config_video_token(root, where, cfg));
     v->window = window / v->merge / v->patch;
     if (v->window < 1)
         return FV_FAIL(FV_EDATA, "%s: key 'window_size' is %d, less than a token of %d pixels",
@@ -161,7 +160,7 @@ static fv_status parse_3_5(const json_t *root, const char *where, fv_model_confi
                        "%s: key 'num_position_embeddings' is %d, which is no square", vision_where,
                        n);
     cfg->vision.position_side = side;
-    return parse_video_token(root, where, cfg);
+    return fv_config_video_token(root, where, cfg);
 }
 
 static fv_status parse_3(const json_t *root, const char *where, fv_model_config *cfg) {
@@ -177,9 +176,9 @@ static fv_status read_areas(const json_t *obj, const char *where, const fv_layou
                             int32_t *least, int32_t *most) {
     const json_t *size = fv_config_member(obj, "size");
     FV_TRY(fv_config_require_resize(obj, where));
-    FV_TRY(require(obj, "patch_size", where, l->patch, " as in config.json"));
-    FV_TRY(require(obj, "merge_size", where, l->merge, " as in config.json"));
-    FV_TRY(require(obj, "temporal_patch_size", where, FRAMES, " frames"));
+    FV_TRY(fv_config_require(obj, "patch_size", where, l->patch, " as in config.json"));
+    FV_TRY(fv_config_require(obj, "merge_size", where, l->merge, " as in config.json"));
+    FV_TRY(fv_config_require(obj, "temporal_patch_size", where, FRAMES, " frames"));
     if (size) *least = *most = 0;
     FV_TRY(fv_json_i32(size, "shortest_edge", where, 1, INT32_MAX, least));
     FV_TRY(fv_json_i32(size, "longest_edge", where, 1, INT32_MAX, most));

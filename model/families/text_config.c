@@ -1,5 +1,5 @@
 /* Parses the language model's part of config.json: Llama, Mistral, Ministral 3, Qwen2, Qwen3, Granite,
- * Phi-3 and Gemma 3, the Qwen-VL families, which are Qwen2 and Qwen3 with M-RoPE, and Qwen3.5, most of
+ * Phi-3, Gemma 3 and Gemma 4, the Qwen-VL families, which are Qwen2 and Qwen3 with M-RoPE, and Qwen3.5, most of
  * whose layers are recurrent.
  *
  * They share one decoder layer. They differ in defaults, in which biases and norms exist, and in
@@ -29,12 +29,15 @@ typedef struct text_family {
     bool bias_qkv, qk_norm;
     bool window_key; /* the window counts only with use_sliding_window */
     bool gemma;      /* norms, scales and two RoPEs as in Gemma 3 */
+    bool gemma4;     /* heads of two sizes, norms and scales as in Gemma 4 */
+    bool unified;    /* with the defaults of its 12B's class */
     bool recurrent;  /* layers, gates and partial RoPE as in Qwen3.5 */
     bool slides;     /* all layers slide where 'sliding_window' is a number */
     bool mlp_bias;   /* the key exists */
     bool ministral; /* queries are scaled by position, and RoPE is YaRN unless the file says else */
     bool granite;   /* has Granite's multipliers */
     bool fused;     /* tensors of q, k and v, and of gate and up, are one */
+    bool glm;       /* norms, adjacent pairs and partial RoPE as in GLM-4.1V */
     int32_t n_expert, n_active, d_expert; /* of a mixture of experts; 0: the family has none */
     bool transposed;                      /* its matrices are [in, out] in files */
 } text_family;
@@ -43,6 +46,10 @@ typedef struct text_family {
     .vocab = 152064, .d_ffn = 29568, .n_kv = 8, .max_position = 32768, .bos = 151643,              \
     .eos = 151645, .d_model = 8192, .n_layer = 80, .n_head = 64, .rms_eps = 1e-5F, .theta = 1e6,   \
     .section = {16, 24, 24}, .bias_qkv = true, .window_key = true
+
+#define GEMMA4_TEXT                                                                                \
+    .vocab = 262144, .d_ffn = 9216, .n_kv = 4, .bos = 2, .eos = 1, .d_model = 2304, .n_layer = 30, \
+    .n_head = 8, .d_head = 256, .qk_norm = true, .gemma4 = true
 
 static const text_family families[] = {
     {.name = "llama",
@@ -189,6 +196,33 @@ static const text_family families[] = {
      .n_expert = 256,
      .n_active = 8,
      .d_expert = 512},
+    {.name = "glm4v_text",
+     .architecture = "Glm4vTextModel",
+     .vocab = 151552,
+     .d_ffn = 13696,
+     .n_kv = 2,
+     .max_position = 32768,
+     .bos = -1,
+     .eos = -1,
+     .n_layer = 40,
+     .rms_eps = 1e-5F,
+     .section = {8, 12, 12},
+     .bias_qkv = true,
+     .glm = true},
+    {.name = "glm_ocr_text",
+     .architecture = "GlmOcrTextModel",
+     .vocab = 59392,
+     .d_ffn = 4096,
+     .n_kv = 8,
+     .max_position = 131072,
+     .bos = -1,
+     .eos = -1,
+     .d_model = 1024,
+     .n_layer = 16,
+     .n_head = 16,
+     .rms_eps = 1e-5F,
+     .section = {8, 12, 12},
+     .glm = true},
     {.name = "gemma3_text",
      .architecture = "Gemma3ForCausalLM",
      .vocab = 262208,
@@ -205,11 +239,16 @@ static const text_family families[] = {
      .attention_bias = true,
      .qk_norm = true,
      .gemma = true},
+    {GEMMA4_TEXT, .name = "gemma4_text", .architecture = "Gemma4ForCausalLM",
+     .max_position = 131072},
+    {GEMMA4_TEXT, .name = "gemma4_unified_text", .architecture = "Gemma4UnifiedForCausalLM",
+     .max_position = 262144, .unified = true},
 };
 enum { N_FAMILY = sizeof families / sizeof *families };
 const char fv_config_text_families[] =
     "llama, mistral, ministral3, granite, phi3, qwen2, qwen3, qwen2_vl_text, qwen2_5_vl_text, "
-    "qwen3_vl_text, qwen3_vl_moe_text, qwen3_5_text, qwen3_5_moe_text and gemma3_text";
+    "qwen3_vl_text, qwen3_vl_moe_text, qwen3_5_text, qwen3_5_moe_text, glm4v_text, glm_ocr_text, "
+    "gemma3_text, gemma4_text and gemma4_unified_text";
 
 const char *fv_config_text_family(const char *name) {
     for (int i = 0; i < N_FAMILY; i++)
@@ -347,7 +386,7 @@ static fv_status parse_sections(const json_t *p, const text_family *f, const cha
 static fv_status set_rotary(const char *where, double partial, int32_t d_head,
                             fv_rope_config *rope) {
     int32_t rotary = partial > 0 && partial <= 1 ? (int32_t)(d_head * partial) : 0;
-    if (rotary < 2 || rotary % 2 || d_head % rotary)
+    if (rotary < 2 || rotary % 2 || (d_head % rotary && !rope->adjacent))
         return FV_FAIL(
             FV_EUNSUPPORTED,
             "%s: key 'partial_rotary_factor' is %g: %d of %d dimensions; it must be 1 / n, "
@@ -404,8 +443,9 @@ static fv_status parse_rope(const json_t *obj, const text_family *f, const char 
     double partial = f->recurrent ? 0.25 : 1;
     FV_TRY(fv_json_f64(obj, "partial_rotary_factor", where, &partial));
     FV_TRY(fv_json_f64(p, "partial_rotary_factor", where, &partial));
-    if (f->recurrent) FV_TRY(set_rotary(where, partial, t->d_head, rope));
-    if (partial != 1 && !f->recurrent)
+    rope->adjacent = f->glm;
+    if (f->recurrent || f->glm) FV_TRY(set_rotary(where, partial, t->d_head, rope));
+    if (partial != 1 && !f->recurrent && !f->glm)
         return FV_FAIL(FV_EUNSUPPORTED, "%s: key 'partial_rotary_factor' is %g; only 1 is possible",
                        where, partial);
 
@@ -601,8 +641,8 @@ fv_status fv_config_text_parse(const json_t *obj, const char *family, const char
                         .qk_norm = f->qk_norm,
                         .max_position = f->max_position,
                         .rms_eps = f->rms_eps > 0 ? f->rms_eps : 1e-6F,
-                        .act = f->gemma ? FV_ACT_GELU_TANH : FV_ACT_SILU,
-                        .tied_head = f->gemma,
+                        .act = f->gemma || f->gemma4 ? FV_ACT_GELU_TANH : FV_ACT_SILU,
+                        .tied_head = f->gemma || f->gemma4,
                         .fused = f->fused,
                         .bos = f->bos};
     strcpy(t.family, f->name);
@@ -616,13 +656,22 @@ fv_status fv_config_text_parse(const json_t *obj, const char *family, const char
     FV_TRY(fv_json_f32(obj, "rms_norm_eps", where, &t.rms_eps));
     if (!(t.rms_eps >= 0 && t.rms_eps < 1))
         return FV_FAIL(FV_EDATA, "%s: key 'rms_norm_eps' must be in [0, 1)", where);
-    FV_TRY(fv_config_activation(obj, f->gemma ? "hidden_activation" : "hidden_act", where, &t.act));
-    FV_TRY(parse_rope(obj, f, where, &t, &t.rope));
-    FV_TRY(parse_window(obj, where, f, &t));
+    const char *act = f->gemma || f->gemma4 ? "hidden_activation" : "hidden_act";
+    FV_TRY(fv_config_activation(obj, act, where, &t.act));
+    if (f->gemma4) {
+        FV_TRY(fv_config_gemma4(obj, where, f->unified, &t));
+    } else {
+        FV_TRY(parse_rope(obj, f, where, &t, &t.rope));
+        FV_TRY(parse_window(obj, where, f, &t));
+    }
     if (f->gemma) FV_TRY(parse_gemma(obj, where, f, &t));
     if (f->recurrent) FV_TRY(fv_config_recurrent(obj, where, &t));
     if (f->n_expert) FV_TRY(parse_experts(obj, where, f, &t));
     if (f->granite) FV_TRY(parse_granite(obj, where, &t));
+    if (f->glm) {
+        t.output_norms = t.fused_ffn = true;
+        FV_TRY(fv_json_i32(obj, "num_nextn_predict_layers", where, 0, FV_MAX_LAYERS, &t.n_predict));
+    }
 
     bool attention_bias = false, mlp_bias = false;
     if (f->attention_bias) FV_TRY(fv_json_bool(obj, "attention_bias", where, &attention_bias));

@@ -11,6 +11,12 @@ enum { IMAGE_MAX = 8192 };
     .bias_mlp = true, .fused_qkv = true, .two_frames = true, .any_size = true,                     \
     .rope = FV_TOWER_ROPE_HALVES, .rope_theta = 10000
 
+#define GLM_TOWER                                                                                  \
+    .n_layer = 24, .image = 336, .patch = 14, .ln_eps = 1e-5F, .act = FV_ACT_SILU,                 \
+    .patch_bias = true, .rms_norm = true, .gated = true, .fused_qkv = true, .two_frames = true,    \
+    .any_size = true, .post_norm = true, .post_norm_rms = true, .rope = FV_TOWER_ROPE_HALVES,      \
+    .rope_theta = 10000
+
 static const struct {
     const char *type;
     fv_vision_config config;
@@ -72,6 +78,23 @@ static const struct {
       .bias_o = true,
       .bias_mlp = true,
       .layer_scale = true}},
+    {"intern_vit_6b",
+     {.d_model = 3200,
+      .d_ffn = 12800,
+      .n_layer = 48,
+      .n_head = 25,
+      .image = 224,
+      .patch = 14,
+      .ln_eps = 1e-6F,
+      .act = FV_ACT_GELU,
+      .class_token = true,
+      .patch_bias = true,
+      .rms_norm = true,
+      .qk_norm = true,
+      .fused_qkv = true,
+      .bias_o = true,
+      .bias_mlp = true,
+      .layer_scale = true}},
     {"pixtral",
      {.d_model = 1024,
       .d_ffn = 4096,
@@ -95,9 +118,37 @@ static const struct {
     {"qwen3_vl_vision",
      {QWEN_VL_TOWER, .n_layer = 27, .patch = 16, .d_model = 1152, .d_ffn = 4304,
       .act = FV_ACT_GELU_TANH, .patch_bias = true}},
+    {"gemma4_vision",
+     {.n_head = 12,
+      .image = IMAGE_MAX,
+      .ln_eps = 1e-6F,
+      .n_layer = 16,
+      .patch = 16,
+      .d_model = 768,
+      .d_ffn = 3072,
+      .act = FV_ACT_GELU_TANH,
+      .rms_norm = true,
+      .gated = true,
+      .any_size = true,
+      .rope = FV_TOWER_ROPE_HALVES,
+      .rope_theta = 100}},
+    {"gemma4_unified_vision", /* a matrix, and no layer */
+     {.n_head = 1,
+      .image = IMAGE_MAX,
+      .ln_eps = 1e-5F,
+      .patch = 16,
+      .d_model = 3840,
+      .d_ffn = 1,
+      .any_size = true}},
     {"qwen3_5_vision",
      {QWEN_VL_TOWER, .n_layer = 27, .patch = 16, .d_model = 1152, .d_ffn = 4304,
       .act = FV_ACT_GELU_TANH, .patch_bias = true}},
+    {"glm4v_vision",
+     {GLM_TOWER, .d_model = 1536, .d_ffn = 13696, .n_head = 12, .pre_norm = true,
+      .norm_patches = true, .position_cubic = true}},
+    {"glm_ocr_vision",
+     {GLM_TOWER, .d_model = 1024, .d_ffn = 4096, .n_head = 16, .bias_qkv = true, .bias_o = true,
+      .bias_mlp = true, .qk_norm_heads = true}},
 };
 enum {
     N_TOWER = sizeof towers / sizeof *towers,

@@ -36,6 +36,13 @@ typedef struct fv_rope_config {
     /* Only the first `rotary` dimensions of a head are rotated (0: all). Heads are stored with the
      * pairs of rotated dimensions i and i + D/2, so that the others are pairs of frequency 0. */
     int32_t rotary;
+    int32_t
+        angles; /* only the first `angles` frequencies are not 0 (Gemma 4's `proportional`); 0: all */
+    int32_t
+        beside; /* heads of D / beside dimensions that lie side by side in one (heads.h); 0: 1 */
+    /* Files pair adjacent dimensions 2i and 2i + 1 (GLM). Queries and keys are rearranged when they
+     * are projected: a head's even dimensions, then its odd ones. */
+    bool adjacent;
     /* M-RoPE: how many of the frequencies each coordinate of a position rotates, contiguous or
      * interleaved. All 0: positions have one coordinate. */
     int32_t section[3];
@@ -74,6 +81,7 @@ typedef struct fv_text_config {
      * scores by query_scalar^-1/2 (0: D^-1/2); tokens of an image see the whole image
      * (image_whole). */
     bool norm_plus_one, post_norms;
+    bool output_norms; /* outputs are normed too, under GLM's names */
     float embed_scale, query_scalar;
     bool image_whole;
     /* Granite: scores are multiplied by score_scale (0: query_scalar^-1/2), the outputs of attention
@@ -81,7 +89,10 @@ typedef struct fv_text_config {
      * embed_scale is that of image tokens too. */
     float score_scale, residual_scale, logits_divisor;
     bool embed_images;
-    bool fused; /* files have q, k and v in one tensor, and gate and up in another (Phi-3) */
+    bool fused;     /* files have q, k and v in one tensor, and gate and up in another (Phi-3) */
+    bool fused_ffn; /* files have gate and up in one tensor (GLM) */
+    int32_t
+        n_predict; /* layers after the last that predict tokens further ahead: in files, unused */
     /* A mixture of experts (arXiv 1701.06538) takes the place of the FFN in layers of `sparse`: of
      * n_expert FFNs of width d_expert a token goes through the n_active with the highest router
      * logits (model/net/experts.h). 0: no layer is sparse. */
@@ -92,6 +103,17 @@ typedef struct fv_text_config {
         shared_expert; /* every token of a sparse layer also goes through a FFN of width d_ffn, whose
                          * output is multiplied by the sigmoid of a number of its own */
     fv_recurrent_config recurrent;
+    /* Gemma 4: a head of a sliding layer has slide_d dimensions, and its keys and values have slide_kv
+     * heads; in the other layers d_head and full_kv. n_kv and d_head are those of the store, which has
+     * rows of one shape (heads.h). slide_d 0: all layers have these. */
+    int32_t slide_d, slide_kv, full_kv;
+    bool value_is_key; /* full layers have one projection for keys and values */
+    bool value_norm;   /* RMSNorm of each head's value, without factors */
+    bool layer_scale;  /* a layer's output is multiplied by a number of the layer */
+    /* Ids of tokens that stand for images, videos and sound, as text: they have the embedding of `pad`. */
+    int32_t n_holder, holder[3], pad;
+    bool image_slides; /* with image_whole: in sliding layers only, inside of the window */
+    float logits_cap;  /* logits x are c tanh(x / c); 0: x */
     bool
         gated_attention; /* attention's output is multiplied by the sigmoid of a gate; q has both */
     int32_t bos;         /* -1: none */
@@ -149,6 +171,8 @@ static inline int32_t fv_text_context(const fv_text_config *c, bool compressed) 
 typedef enum fv_connector {
     FV_CONNECTOR_MLP = 0, /* two linear layers with an activation between */
     FV_CONNECTOR_LINEAR,  /* one linear layer */
+    FV_CONNECTOR_GLM, /* a convolution over a token's patches, a linear layer, LayerNorm, GELU, and a
+                           * gated FFN */
     FV_CONNECTOR_LDP, /* MobileVLM V2: the first and the activation on patches, the mean of a token's
                        * patches, the second, a depthwise convolution over the tokens of a tile */
 } fv_connector;
@@ -159,7 +183,7 @@ typedef enum fv_connector {
 typedef enum fv_tower_rope {
     FV_TOWER_ROPE_NONE = 0,
     FV_TOWER_ROPE_AXIAL,  /* Pixtral */
-    FV_TOWER_ROPE_HALVES, /* Qwen2-VL */
+    FV_TOWER_ROPE_HALVES, /* Qwen2-VL, and Gemma 4, whose heads are rearranged for it */
 } fv_tower_rope;
 
 /* Norm ahead of a connector. */
@@ -180,7 +204,9 @@ typedef struct fv_vision_config {
     bool patch_bias;      /* the patch convolution has a bias */
     bool bucket_position; /* rows of the position table by bucketed coordinates (vision.h) */
     bool pre_norm;        /* LayerNorm ahead of the first layer */
-    bool post_norm;       /* LayerNorm after the last */
+    bool norm_patches;    /* that norm is of the patches alone: positions are added after it */
+    bool post_norm;       /* LayerNorm after the last, */
+    bool post_norm_rms;   /* or RMSNorm */
     bool rms_norm;        /* norms of the layers are RMSNorm */
     bool bias_qkv, bias_o, bias_mlp;
     bool fused_qkv;  /* files have q, k and v in one tensor */
@@ -193,11 +219,13 @@ typedef struct fv_vision_config {
     bool whole[FV_MAX_LAYERS];
     int32_t position_side; /* side of the grid of positions in the table, which is interpolated for
                             * a tile's patches; 0: no such grid */
+    bool position_cubic;   /* bicubically, between the middles of patches (GLM) */
     fv_tower_rope rope;
     float rope_theta;
-    bool qk_norm;     /* RMSNorm of the queries of all heads together, and of the keys, with eps
+    bool qk_norm;       /* RMSNorm of the queries of all heads together, and of the keys, with eps
                        * 1e-6 */
-    bool layer_scale; /* a layer's outputs are multiplied by a factor per column before they are
+    bool qk_norm_heads; /* the same, of each head by itself, with ln_eps */
+    bool layer_scale;   /* a layer's outputs are multiplied by a factor per column before they are
                        * added to x */
     /* hidden_states[i] of the tower, i in 0..n_layer (0 = before the first layer),
      * concatenated over channels */
@@ -214,10 +242,23 @@ typedef struct fv_vision_config {
     /* Gemma 3: a token is the mean of its patches, the norm multiplies by 1 + w, and the file
      * stores the linear layer's matrix transposed. */
     bool mean_pool;
-    bool patch_merger; /* a linear layer maps a token's features to the width of one patch */
+    /* Gemma 4's tower: RMSNorm of each head's query, key and, without factors, value, and scores
+     * without a scale; what attention and FFN add is normed; a token is the mean of its patches times
+     * sqrt(d), of which a bias is subtracted before a factor multiplies it (standardize). */
+    bool head_norms, post_norms, pool_patches, standardize;
+    /* A patch's position is the sum of two rows of a table, that of its column and that of its row
+     * (rows x of position_axis first, then rows y, or x and y in turn). */
+    int32_t position_axis;
+    bool position_pairs;
+    bool channels_last; /* columns of the patch matrix are in the order (y, x, channel) */
+    bool centred;       /* pixels p are read as 2 (p - 1/2) */
+    bool patch_norms;   /* LayerNorm of a patch, of its product, and of the sum with its position */
+    bool projector_plain; /* the connector's norm has no factors */
+    bool patch_merger;    /* a linear layer maps a token's features to the width of one patch */
     fv_activation projector_act;
     bool projector_bias;
     bool projector_wide; /* the first of two linear layers keeps the width of the features */
+    int32_t d_between;   /* GLM: width of the connector's gated FFN */
     int32_t d_text;      /* width of the text model, which the connector maps to */
 } fv_vision_config;
 

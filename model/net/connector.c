@@ -7,6 +7,9 @@ size_t fv_connector_need(const fv_vision *v, int32_t rows) {
     if (v->cfg->connector == FV_CONNECTOR_LDP)
         return fv_workspace_need(FV_F32, rows * v->cfg->merge * v->cfg->merge, v->p.fc1.rows) +
                2 * fv_workspace_need(FV_F32, rows, v->p.fc1.rows);
+    if (v->cfg->connector == FV_CONNECTOR_GLM)
+        return 2 * fv_workspace_need(FV_F32, rows, v->cfg->d_text) +
+               2 * fv_workspace_need(v->be->ops->act, rows, v->cfg->d_between);
     return fv_workspace_need(v->be->ops->act, rows, v->p.fc1.rows) +
            fv_workspace_need(FV_F32, rows, fv_vision_feature_width(v->cfg)) +
            fv_workspace_need(FV_F32, rows, v->cfg->d_model);
@@ -96,11 +99,36 @@ static fv_status connect_ldp(fv_vision *v, const fv_projector_weights *p, fv_ten
     return inject_positions(v, z, y);
 }
 
+/* GLM's: with f the patches of a token side by side,
+ *     g = GELU(LayerNorm((f Wm^T + bm) W1^T));   y = (act(g Wgate^T) * (g Wup^T)) W2^T */
+static fv_status connect_glm(fv_vision *v, const fv_projector_weights *p, fv_tensor f,
+                             fv_tensor y) {
+    const int32_t n = f.rows, d = v->cfg->d_text, m = v->cfg->d_between;
+    fv_tensor merged = fv_workspace_cut(&v->ws, FV_F32, n, d),
+              g = fv_workspace_cut(&v->ws, FV_F32, n, d), none = {0};
+    fv_tensor gate = fv_workspace_cut(&v->ws, v->be->ops->act, n, m),
+              up = fv_workspace_cut(&v->ws, v->be->ops->act, n, m);
+    fv_norm_args norm = {
+        .x = g, .w = p->norm, .b = p->norm_bias, .y = g, .eps = v->cfg->projector_eps};
+    fv_linear_args both = {
+        .x = g, .n_part = 2, .part = {{p->gate, none, gate, false}, {p->up, none, up, false}}};
+    fv_activate_args act = {.act = v->cfg->projector_act, .x = gate, .gate = up, .y = gate};
+    FV_TRY(fv_vision_linear(v, f, p->merger, p->merger_bias, merged, false));
+    FV_TRY(fv_vision_linear(v, merged, p->fc1, none, g, false));
+    FV_TRY(v->be->ops->norm(v->be, &norm));
+    FV_TRY(fv_vision_activate(v, FV_ACT_GELU, g));
+    FV_TRY(v->be->ops->linear(v->be, &both));
+    FV_TRY(v->be->ops->activate(v->be, &act));
+    return fv_vision_linear(v, gate, p->fc2, none, y, false);
+}
+
 static fv_status connect_by(fv_vision *v, const fv_projector_weights *p, fv_projector_norm by,
                             fv_tensor features, fv_tensor y) {
     if (v->cfg->connector == FV_CONNECTOR_LDP) return connect_ldp(v, p, features, y);
+    if (v->cfg->connector == FV_CONNECTOR_GLM) return connect_glm(v, p, features, y);
     fv_tensor h = fv_workspace_cut(&v->ws, v->be->ops->act, features.rows, p->fc1.rows);
-    if (v->cfg->mean_pool) FV_TRY(pool_features(v, &features));
+    if (v->cfg->mean_pool || v->cfg->pool_patches) FV_TRY(pool_features(v, &features));
+    if (v->cfg->standardize) FV_TRY(fv_vision_standardize(v, features));
     FV_TRY(norm_features(v, p, by, &features));
     if (v->cfg->patch_merger) {
         fv_tensor merged = fv_workspace_cut(&v->ws, FV_F32, features.rows, v->cfg->d_model);

@@ -20,10 +20,12 @@ struct fv_decoder {
     float *made;                 /* weights that differ from the file: norms of 1 + w, scales */
     fv_tensor factor;            /* [1, d] embed_scale; absent without it */
     fv_tensor residual;          /* [1, d] residual_scale; absent without it */
+    fv_tensor ones, zeros;       /* [1, D] and [1, H D], where layers have heads of their own */
     fv_arena host;               /* the pass's tables */
     fv_decoder_watcher *watcher; /* or NULL */
     void *watcher_user;
-    fv_tensor lse; /* [rows, H] log-sum-exp of a watched pass */
+    int32_t *adjacent, n_adjacent; /* [heads, D] order of numbers in heads of adjacent pairs */
+    fv_tensor lse;                 /* [rows, H] log-sum-exp of a watched pass */
     atomic_ullong n_layer_run;
 };
 

@@ -56,7 +56,35 @@ static int32_t run_from(int32_t i, int32_t n) {
     return i < half ? i + 1 : i == half ? 1 : i;
 }
 
+/* Makes the indices of rearranged numbers for at least n heads. Heads follow each other without gaps,
+ * so one list, which lasts as long as the decoder, serves queries and keys. */
+static fv_status list_adjacent(fv_decoder *dec, int32_t n) {
+    const int32_t D = dec->cfg->d_head;
+    if (n <= dec->n_adjacent) return FV_OK;
+    FV_TRY(dec->be->ops->sync(dec->be)); /* the old list may be in use */
+    free(dec->adjacent);
+    dec->n_adjacent = 0;
+    dec->adjacent = malloc((size_t)n * (size_t)D * sizeof *dec->adjacent);
+    if (!dec->adjacent) return FV_FAIL(FV_ENOMEM, "out of memory for the order of heads");
+    for (int32_t h = 0, *id = dec->adjacent; h < n; h++)
+        for (int32_t i = 0; i < D; i++) *id++ = h * D + (i < D / 2 ? 2 * i : 2 * (i - D / 2) + 1);
+    dec->n_adjacent = n;
+    return FV_OK;
+}
+
+/* y = the heads of raw, even dimensions first. */
+static fv_status arrange_adjacent(fv_decoder *dec, fv_tensor raw, fv_tensor y) {
+    assert(raw.cols == y.cols && raw.ld == raw.cols && y.ld == y.cols && raw.dtype == y.dtype);
+    FV_TRY(list_adjacent(dec, y.rows * (y.cols / dec->cfg->d_head)));
+    const int32_t n = y.rows * y.cols;
+    fv_index_select_args a = {.table = fv_tensor_of(raw.data, raw.dtype, n, 1),
+                              .y = fv_tensor_of(y.data, y.dtype, n, 1),
+                              .ids = dec->adjacent};
+    return dec->be->ops->index_select(dec->be, &a);
+}
+
 fv_status fv_heads_arrange(fv_decoder *dec, fv_tensor raw, int32_t stride, fv_tensor y) {
+    if (dec->cfg->rope.adjacent) return arrange_adjacent(dec, raw, y);
     int32_t D = dec->cfg->d_head, rotary = dec->cfg->rope.rotary, width = rotary ? rotary / 2 : D;
     int32_t heads = y.rows * (y.cols / D), n = D / width, apart = stride / width, *ids;
     assert(raw.ld == raw.cols && y.ld == y.cols && raw.dtype == y.dtype);

@@ -11,7 +11,8 @@
  * HEADS. Where RoPE rotates only R of a head's D dimensions, the file pairs dimension i < R/2 with
  * i + R/2. A head is rearranged in runs of R/2 numbers, so that rotated pairs are i and i + D/2 and
  * the other pairs have frequency 0: RoPE and compressed keys then need no case of their own. Scores
- * are sums over the same products in another order. */
+ * are sums over the same products in another order. Where the file pairs adjacent dimensions, a head
+ * is rearranged to its even dimensions and then its odd ones, rotated ones first in both. */
 #include "model/net/decoder_internal.h"
 
 /* Activations of a recurrent layer, and of a layer whose heads are rearranged. */
@@ -27,7 +28,7 @@ fv_recurrent_scratch fv_recurrent_scratch_cut(fv_decoder *dec, int32_t rows);
 
 /* Whether queries and keys are projected to raw heads first. */
 static inline bool fv_heads_arranged(const fv_text_config *c) {
-    return c->gated_attention || c->rope.rotary > 0;
+    return c->gated_attention || c->rope.rotary > 0 || c->rope.adjacent;
 }
 
 /* y [n, heads D] = the heads of raw [n, heads stride], each `stride` wide, rearranged. */

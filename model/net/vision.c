@@ -46,11 +46,6 @@ static fv_dtype kv_dtype(const fv_vision *v) {
     return v->be->compute == FV_COMPUTE_BF16 ? FV_BF16 : FV_F32;
 }
 
-static fv_status norm(fv_vision *v, fv_tensor x, fv_tensor w, fv_tensor b, fv_tensor y) {
-    fv_norm_args a = {.x = x, .w = w, .b = b, .y = y, .eps = v->cfg->ln_eps};
-    return v->be->ops->norm(v->be, &a);
-}
-
 fv_status fv_vision_linear(fv_vision *v, fv_tensor x, fv_tensor w, fv_tensor b, fv_tensor y,
                            bool accumulate) {
     fv_linear_args a = {.x = x, .n_part = 1, .part = {{w, b, y, accumulate}}};
@@ -90,38 +85,12 @@ static void unfold(const fv_vision *v, fv_layout_size size, int32_t shown, const
     }
 }
 
-/* Finds the two grid positions around patch i of n, in a grid of `side` positions whose corners are
- * the tile's. Returns the weight of the second, in f32 as in transformers. */
-static float neighbours(int32_t i, int32_t n, int32_t side, int32_t at[2]) {
-    float x = (float)i * (float)(side - 1) / (float)(n > 1 ? n - 1 : 1);
-    at[0] = (int32_t)x;
-    at[1] = at[0] + 1 < side ? at[0] + 1 : at[0];
-    return x - (float)at[0];
-}
-
-/* x = position embeddings, interpolated bilinearly from the table's grid. */
-static fv_status interpolate(fv_vision *v, int32_t n, tower_scratch *s) {
-    fv_device *dev = v->be->device;
-    int32_t side = v->cfg->position_side, P = fv_vision_patches(v);
-    size_t d = (size_t)v->cfg->d_model;
-    float *rows;
-    FV_TRY(FV_ARENA_NEW(&v->host, (size_t)P * d, rows));
-    for (int32_t i = 0; i < P; i++) {
-        int32_t down[2], across[2];
-        float y = neighbours(s->order[i] / v->cols, v->rows, side, down);
-        float x = neighbours(s->order[i] % v->cols, v->cols, side, across);
-        const float w[4] = {(1 - y) * (1 - x), (1 - y) * x, y * (1 - x), y * x};
-        const float *from[4];
-        for (int k = 0; k < 4; k++)
-            from[k] = v->grid + (size_t)(down[k / 2] * side + across[k % 2]) * d;
-        for (size_t c = 0; c < d; c++)
-            rows[(size_t)i * d + c] =
-                from[0][c] * w[0] + from[1][c] * w[1] + from[2][c] * w[2] + from[3][c] * w[3];
-    }
-    for (int32_t i = 0; i < n; i++)
-        FV_TRY(dev->ops->copy_async(dev, fv_tensor_rows(s->x, i * P, P).data, rows,
-                                    (size_t)P * d * sizeof *rows));
-    return FV_OK;
+/* x += positions, in the memory of keys and values. */
+static fv_status add_positions(fv_vision *v, int32_t n, tower_scratch *s) {
+    fv_tensor rows = fv_tensor_of(s->kv.data, FV_F32, s->x.rows, s->x.cols);
+    fv_activate_args add = {.act = FV_ACT_NONE, .x = rows, .y = s->x, .accumulate = true};
+    FV_TRY(fv_vision_positions(v, s->order, n, rows));
+    return v->be->ops->activate(v->be, &add);
 }
 
 /* x = [cls; patches W^T + b] + position, then the first LayerNorm. Position rows are written first
@@ -134,17 +103,25 @@ static fv_status embed(fv_vision *v, fv_layout_size size, int32_t frames, const 
     float *unfolded;
     FV_TRY(FV_ARENA_NEW(&v->host, (size_t)n * (size_t)P * (size_t)width, unfolded));
     FV_TRY(FV_ARENA_NEW(&v->host, (size_t)n * (size_t)T, ids));
-    for (int32_t i = 0; i < n; i++)
-        unfold(v, size, frames, s->order, pixels + (size_t)(i * frames) * pixels_of(size),
-               unfolded + (size_t)i * (size_t)P * (size_t)width);
+    for (int32_t i = 0; i < n; i++) {
+        const float *from = pixels + (size_t)(i * frames) * pixels_of(size);
+        float *to = unfolded + (size_t)i * (size_t)P * (size_t)width;
+        if (c->channels_last)
+            fv_vision_unfold_last(v, size, s->order, from, to);
+        else
+            unfold(v, size, frames, s->order, from, to);
+    }
     for (int32_t i = 0; v->position && i < n * T; i++) ids[i] = v->position[i % T];
     size_t bytes = (size_t)n * (size_t)P * (size_t)width * sizeof *unfolded;
     FV_TRY(dev->ops->copy_async(dev, s->patches.data, unfolded, bytes));
+    if (c->position_axis)
+        return fv_vision_embed_axes(v, s->patches, s->order,
+                                    fv_tensor_of(s->kv.data, FV_F32, n * P, c->d_model), s->x);
     static const float one = 1;
     FV_TRY(dev->ops->copy_async(dev, s->one.data, &one, sizeof one));
     fv_index_select_args positions = {.table = v->w.position, .y = s->x, .ids = ids};
     if (v->position) FV_TRY(v->be->ops->index_select(v->be, &positions));
-    if (v->grid) FV_TRY(interpolate(v, n, s));
+    if (v->grid && !c->norm_patches) FV_TRY(fv_vision_positions(v, s->order, n, s->x));
     fv_tensor cls = v->w.cls;
     cls.rows = cls.cols;
     cls.cols = cls.ld = 1;
@@ -154,9 +131,10 @@ static fv_status embed(fv_vision *v, fv_layout_size size, int32_t frames, const 
             FV_TRY(fv_vision_linear(v, s->one, cls, (fv_tensor){0}, fv_tensor_rows(x, 0, 1), true));
         FV_TRY(fv_vision_linear(v, fv_tensor_rows(s->patches, i * P, P), v->w.patch,
                                 v->w.patch_bias, fv_tensor_rows(x, T - P, P),
-                                v->position || v->grid));
+                                v->position || (v->grid && !c->norm_patches)));
     }
-    return c->pre_norm ? layer_norm(v, s->x, v->w.pre_norm, v->w.pre_norm_bias, s->x) : FV_OK;
+    if (c->pre_norm) FV_TRY(layer_norm(v, s->x, v->w.pre_norm, v->w.pre_norm_bias, s->x));
+    return v->grid && c->norm_patches ? add_positions(v, n, s) : FV_OK;
 }
 
 /* Full attention inside each run: one segment, nothing masked. */
@@ -181,12 +159,23 @@ static fv_status attend(fv_vision *v, const runs *r, tower_scratch *s) {
                       .n_kv = c->n_head,
                       .d_head = c->d_head,
                       .n_seq = r->n,
-                      .scale = 1.0f / sqrtf((float)c->d_head),
+                      .scale = c->head_norms ? 1.0f : 1.0f / sqrtf((float)c->d_head),
                       .seqs = r->attn};
     return v->be->ops->attention(v->be, &a);
 }
 
+/* Norms each head of x [n, H D]. */
+static fv_status norm_heads(fv_vision *v, fv_tensor x, fv_tensor w) {
+    const fv_vision_config *c = v->cfg;
+    fv_tensor heads = fv_tensor_of(x.data, x.dtype, x.rows * c->n_head, c->d_head);
+    return layer_norm(v, heads, w, (fv_tensor){0}, heads);
+}
+
 static fv_status norm_queries_keys(fv_vision *v, const fv_vision_layer *w, tower_scratch *s) {
+    if (v->cfg->qk_norm_heads) {
+        FV_TRY(norm_heads(v, s->q, w->q_norm));
+        return norm_heads(v, s->k, w->k_norm);
+    }
     if (!v->cfg->qk_norm) return FV_OK;
     fv_norm_args q = {.x = s->q, .w = w->q_norm, .y = s->q, .eps = 1e-6F, .rms = true};
     fv_norm_args k = {.x = s->k, .w = w->k_norm, .y = s->k, .eps = 1e-6F, .rms = true};
@@ -243,9 +232,19 @@ static fv_status feed(fv_vision *v, const fv_vision_layer *w, tower_scratch *s) 
     return v->be->ops->activate(v->be, &a);
 }
 
+/* x = x + norm(y W^T) */
+static fv_status add_normed(fv_vision *v, fv_tensor y, fv_tensor w, fv_tensor by,
+                            tower_scratch *s) {
+    fv_activate_args add = {.act = FV_ACT_NONE, .x = s->h, .y = s->x, .accumulate = true};
+    FV_TRY(fv_vision_linear(v, y, w, (fv_tensor){0}, s->h, false));
+    FV_TRY(layer_norm(v, s->h, by, (fv_tensor){0}, s->h));
+    return v->be->ops->activate(v->be, &add);
+}
+
 /* x = x + factors * (y W^T + b) */
 static fv_status add_to_x(fv_vision *v, fv_tensor y, fv_tensor w, fv_tensor b, fv_tensor factors,
-                          tower_scratch *s) {
+                          fv_tensor post_norm, tower_scratch *s) {
+    if (post_norm.data) return add_normed(v, y, w, post_norm, s);
     if (!v->cfg->layer_scale) return fv_vision_linear(v, y, w, b, s->x, true);
     int32_t row = 0;
     fv_index_select_args widen = {.table = factors, .y = s->factors, .ids = &row};
@@ -269,12 +268,13 @@ static fv_status layer(fv_vision *v, int32_t l, tower_scratch *s) {
                                   {w->v, w->v_bias, s->v, false}}};
     FV_TRY(v->be->ops->linear(v->be, &in));
     FV_TRY(norm_queries_keys(v, w, s));
+    if (v->cfg->head_norms) FV_TRY(fv_vision_heads(v, w, &s->q, &s->k, s->v, &s->o, &s->h));
     FV_TRY(turn(v, s));
     FV_TRY(attend(v, windows ? &s->windows : &s->tiles, s));
-    FV_TRY(add_to_x(v, s->o, w->o, w->o_bias, w->scale1, s));
+    FV_TRY(add_to_x(v, s->o, w->o, w->o_bias, w->scale1, w->attn_post_norm, s));
     FV_TRY(layer_norm(v, s->x, w->norm2, w->norm2_bias, s->h));
     FV_TRY(feed(v, w, s));
-    return add_to_x(v, s->m, w->fc2, w->fc2_bias, w->scale2, s);
+    return add_to_x(v, s->m, w->fc2, w->fc2_bias, w->scale2, w->mlp_post_norm, s);
 }
 
 /* Orders patches by row: raster order, or window by window and token by token inside a window. */
@@ -491,11 +491,20 @@ static bool wants_next(const fv_vision *v, const fv_vision_out *out) {
     return wants;
 }
 
+static fv_status last_norm(fv_vision *v, fv_tensor x) {
+    fv_norm_args a = {.x = x,
+                      .w = v->w.post_norm,
+                      .b = v->w.post_norm_bias,
+                      .y = x,
+                      .eps = v->cfg->ln_eps,
+                      .rms = v->cfg->post_norm_rms};
+    return v->be->ops->norm(v->be, &a);
+}
+
 static fv_status run_layers(fv_vision *v, int32_t n, tower_scratch *s, const fv_vision_out *out) {
     for (int32_t l = 0; l < v->n_layer; l++) {
         FV_TRY(layer(v, l, s));
-        if (v->cfg->post_norm && l + 1 == v->cfg->n_layer)
-            FV_TRY(norm(v, s->x, v->w.post_norm, v->w.post_norm_bias, s->x));
+        if (v->cfg->post_norm && l + 1 == v->cfg->n_layer) FV_TRY(last_norm(v, s->x));
         FV_TRY(take_features(v, l + 1, s));
         FV_TRY(take_deepstack(v, l + 1, s, out->embeds));
         FV_TRY(take_captures(v, l, n, s, out));

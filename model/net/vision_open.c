@@ -81,6 +81,7 @@ static void split_qkv(fv_vision_layer *w) {
     int32_t d = w->qkv.cols;
     for (int32_t i = 0; w->qkv.data && i < 3; i++) {
         *part[i] = fv_tensor_rows(w->qkv, i * d, d);
+        if (!w->qkv_bias.data) continue;
         *bias[i] = w->qkv_bias;
         bias[i]->cols = bias[i]->ld = d;
         bias[i]->data =
@@ -107,9 +108,11 @@ static fv_status load_weights(fv_vision *v, const fv_vision_weights *tower,
         FV_TRY(load_tensors(&v->ws, &tower->deepstack[i], &v->w.deepstack[i],
                             sizeof *tower->deepstack));
     fv_projector_weights p = *projector;
-    if (v->cfg->patch_merger) FV_TRY(reorder_merger(v, &p.merger));
+    if (v->cfg->patch_merger || v->cfg->connector == FV_CONNECTOR_GLM)
+        FV_TRY(reorder_merger(v, &p.merger));
     if (v->cfg->mean_pool) FV_TRY(make_means(v, &p));
     if (v->cfg->connector == FV_CONNECTOR_LDP) FV_TRY(make_peg(v, &p));
+    if (v->cfg->projector_plain) FV_TRY(fv_vision_open_gemma4(v, &p));
     return load_tensors(&v->ws, &p, &v->p, sizeof p);
 }
 

@@ -21,6 +21,7 @@ enum {
     ACTIVE = 3,
     SPAN = 32, /* positions of Ministral 3's original context */
     MOST = 30,
+    SPARE = 16, /* ids from the image token on, where config.json does not say where it is */
     SIDE = 4
 };
 
@@ -51,9 +52,9 @@ static const shape *find_shape(const char *name) {
 /* M-RoPE's sections in the proportions 16, 24, 24 of 64 frequencies, or 24, 20, 20 if
  * interleaved. */
 static void add_sections(const shape *s, const char *family, json_t *rope) {
-    bool recurrent = !strncmp(family, "qwen3_5", 7);
+    bool recurrent = !strncmp(family, "qwen3_5", 7), glm4v = !strcmp(family, "glm4v_text");
     bool interleaved = recurrent || !strncmp(family, "qwen3_vl", 8);
-    int32_t half = s->d_head / (recurrent ? 4 : 2), hw = half * (interleaved ? 5 : 6) / 16;
+    int32_t half = s->d_head / (recurrent || glm4v ? 4 : 2), hw = half * (interleaved ? 5 : 6) / 16;
     json_object_set_new(rope, "mrope_section", json_pack("[i,i,i]", half - 2 * hw, hw, hw));
     if (interleaved) json_object_set_new(rope, "mrope_interleaved", json_true());
 }
@@ -125,12 +126,16 @@ static json_t *text_json(const shape *s, const char *family, bool v5) {
     if (!t) return NULL;
     /* Qwen's texts start without a bos token. */
     json_object_set_new(t, "bos_token_id",
-                        strncmp(family, "qwen", 4) ? json_integer(BOS) : json_null());
-    bool recurrent = !strncmp(family, "qwen3_5", 7), sections = recurrent || strstr(family, "_vl_");
+                        strncmp(family, "qwen", 4) && strncmp(family, "glm", 3) ? json_integer(BOS)
+                                                                                : json_null());
+    bool recurrent = !strncmp(family, "qwen3_5", 7), glm = !strncmp(family, "glm", 3);
+    bool sections = recurrent || glm || strstr(family, "_vl_");
     json_t *rope = json_pack("{s:s}", "rope_type", "default");
     if (sections) add_sections(s, family, rope);
     add_text_keys(family, s->d_ffn, t, rope);
     if (recurrent) add_recurrent_keys(s, t, rope);
+    if (!strcmp(family, "glm4v_text"))
+        json_object_set_new(rope, "partial_rotary_factor", json_real(0.5));
     bool plain = json_object_size(rope) == 1;
     json_object_set_new(v5 ? rope : t, "rope_theta", json_real(10000.0));
     if (v5 || !plain)
@@ -138,11 +143,16 @@ static json_t *text_json(const shape *s, const char *family, bool v5) {
     else
         json_decref(rope);
     if (!strcmp(family, "gemma3_text")) add_gemma_keys(s, v5, t);
+    if (!strncmp(family, "gemma4", 6)) fv_synth_gemma4_text(t);
     return t;
 }
 
 static json_t *vision_json(const shape *s, const fv_family *f) {
     bool clip = !strcmp(f->tower, "clip_vision_model");
+    if (f->layout == FV_LAYOUT_GEMMA4)
+        return fv_synth_gemma4_tower(f->name,
+                                     &(fv_synth_tower){s->vision_d, s->vision_ffn, s->vision_layer,
+                                                       s->vision_head, s->patch});
     json_t *v = json_pack(
         "{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:s, s:f}", "model_type",
         f->own_tower ? f->name : f->tower, "hidden_size", s->vision_d, "intermediate_size",
@@ -159,6 +169,13 @@ static json_t *vision_json(const shape *s, const fv_family *f) {
         return v;
     }
     if (!clip && !f->own_tower) json_object_set_new(v, "vision_use_head", json_false());
+    if (f->text_key) { /* InternVL's original layout */
+        json_object_set_new(v, "hidden_act", json_string("gelu"));
+        json_object_update_new(v,
+                               json_pack("{s:s, s:b, s:b, s:s}", "model_type", f->tower, "qkv_bias",
+                                         1, "qk_normalization", 0, "norm_type", "layer_norm"));
+        return v;
+    }
     if (f->layout == FV_LAYOUT_INTERNVL) {
         json_object_set_new(v, "model_type", json_string(f->tower));
         json_object_set_new(v, "hidden_act", json_string("gelu"));
@@ -170,7 +187,7 @@ static json_t *vision_json(const shape *s, const fv_family *f) {
 }
 
 static bool is_qwen_vl(fv_layout_family f) {
-    return f == FV_LAYOUT_QWEN_VL || f == FV_LAYOUT_QWEN3_VL;
+    return f == FV_LAYOUT_QWEN_VL || f == FV_LAYOUT_QWEN3_VL || f == FV_LAYOUT_GLM4V;
 }
 
 /* The tower's keys in a Qwen-VL model; windows have 2 x 2 tokens. */
@@ -189,6 +206,12 @@ static json_t *qwen_vl_json(const shape *s, const fv_family *f) {
     json_object_set_new(v, "hidden_size", json_integer(s->vision_d));
     json_object_set_new(v, "intermediate_size", json_integer(s->vision_ffn));
     json_object_set_new(v, "out_hidden_size", json_integer(s->d_model));
+    if (f->layout == FV_LAYOUT_GLM4V) {
+        json_object_update_new(v, json_pack("{s:s, s:i, s:b, s:f}", "hidden_act", "silu",
+                                            "image_size", SIDE * s->patch, "attention_bias",
+                                            !strcmp(f->name, "glm_ocr"), "rms_norm_eps", 1e-5));
+        return v;
+    }
     bool deepstack = strncmp(f->name, "qwen3_5", 7);
     if (f->layout == FV_LAYOUT_QWEN3_VL) {
         json_object_set_new(v, "hidden_act", json_string("gelu_pytorch_tanh"));
@@ -219,6 +242,15 @@ static json_t *mobilevlm_json(const shape *s) {
                      "pad");
 }
 
+/* InternVL's keys in its original layout. */
+static json_t *internvl_chat_json(const shape *s) {
+    return json_pack("{s:f, s:i, s:b, s:b, s:b, s:i, s:i, s:s, s:i, s:s}", "downsample_ratio",
+                     1.0 / SCALE, "force_image_size", s->image, "dynamic_image_size", 1,
+                     "use_thumbnail", 1, "pad2square", 0, "min_dynamic_patch", 1,
+                     "max_dynamic_patch", TILES, "ps_version", "v2", "select_layer", -1, "template",
+                     "internvl2_5");
+}
+
 /* Adds keys that only some families have. */
 static void add_family_keys(const shape *s, const fv_family *f, json_t *json) {
     int32_t side = s->image / s->patch;
@@ -234,8 +266,16 @@ static void add_family_keys(const shape *s, const fv_family *f, json_t *json) {
         json_object_set_new(json, "video_token_id", json_integer(s->image_token + 1));
         return;
     }
+    if (f->layout == FV_LAYOUT_GEMMA4) {
+        fv_synth_gemma4_ids(s->image_token, json);
+        return;
+    }
     if (f->tower_apart) {
         json_object_update_new(json, mobilevlm_json(s));
+        return;
+    }
+    if (f->text_key) {
+        json_object_update_new(json, internvl_chat_json(s));
         return;
     }
     if (f->layout == FV_LAYOUT_GEMMA3) {
@@ -292,9 +332,10 @@ static json_t *vision_family_json(const shape *of, const fv_family *f, const cha
     bool qwen_vl = is_qwen_vl(f->layout);
     json_t *text_config = text_json(s, text, v5);
     json_t *vision = qwen_vl ? qwen_vl_json(s, f) : vision_json(s, f);
-    json_t *json = json_pack("{s:[s], s:s, s:o, s:o, s:b}", "architectures", f->architecture,
-                             "model_type", fv_family_type(f), "text_config", text_config,
-                             "vision_config", vision, "tie_word_embeddings", 0);
+    json_t *json =
+        json_pack("{s:[s], s:s, s:o, s:o, s:b}", "architectures", f->architecture, "model_type",
+                  fv_family_type(f), f->text_key ? f->text_key : "text_config", text_config,
+                  "vision_config", vision, "tie_word_embeddings", 0);
     if (json) add_family_keys(s, f, json);
     if (json && f->flat && (!v5 || f->tower_apart)) { /* as in files of that time */
         json_object_update_missing(json, text_config);
@@ -345,12 +386,13 @@ static fv_status config_from_shape(const fv_synth_options *opt, json_t **out) {
 /* The object in `json` with the keys of the text model or the tower; NULL if it has only defaults
  * or does not exist. */
 static json_t *half_of(json_t *json, const char *part) {
-    json_t *half = json_object_get(json, part);
-    if (json_is_object(half)) return half;
     const char *type = json_string_value(json_object_get(json, "model_type"));
     const fv_family *f = type ? fv_family_find(type) : NULL;
+    bool text = !strcmp(part, "text_config");
+    json_t *half = json_object_get(json, text && f && f->text_key ? f->text_key : part);
+    if (json_is_object(half)) return half;
     bool text_only = !type || fv_config_text_family(type) || (f && f->flat);
-    return text_only && !strcmp(part, "text_config") ? json : NULL;
+    return text_only && text ? json : NULL;
 }
 
 /* With recurrent layers, n counts those with attention. */
@@ -411,6 +453,8 @@ fv_status fv_synth_config_make(const fv_synth_options *opt, json_t **json, fv_mo
         FV_TRY(config_from_shape(opt, &made));
     fv_status st = apply_options(opt, made);
     if (st == FV_OK) st = parse_back(made, opt->config_file ? opt->config_file : opt->shape, cfg);
+    if (st == FV_OK && cfg->image_token == FV_IMAGE_TOKEN_NAMED)
+        cfg->image_token = cfg->text.vocab - SPARE;
     if (st == FV_OK) st = check_vocab(cfg);
     if (st == FV_OK)
         *json = made;
@@ -466,10 +510,15 @@ static json_t *image_processor_json(const fv_model_config *cfg) {
                             json_pack("{s:i, s:i}", "height", patch, "width", patch));
     } else if (is_qwen_vl(cfg->layout.family)) {
         set_areas(cfg, j);
+    } else if (cfg->layout.family == FV_LAYOUT_GEMMA4) {
+        fv_synth_gemma4_processor(cfg, j);
     } else if (cfg->layout.family == FV_LAYOUT_GEMMA3) {
         json_object_set_new(j, "resample", json_integer(2));
         json_object_set_new(j, "size", json_pack("{s:i, s:i}", "height", side, "width", side));
         json_object_set_new(j, "do_pan_and_scan", json_null());
+    } else if (cfg->family->text_key) {
+        json_object_update_new(
+            j, json_pack("{s:i, s:i, s:b}", "size", side, "crop_size", side, "do_center_crop", 1));
     } else if (internvl) {
         json_object_set_new(j, "size", json_pack("{s:i, s:i}", "height", side, "width", side));
         json_object_set_new(j, "crop_to_patches", json_false());
@@ -499,6 +548,7 @@ static json_t *video_json(const fv_model_config *cfg) {
     fv_synth_class(cfg, "VideoProcessor", type);
     json_t *j = json_pack("{s:s}", "video_processor_type", type);
     if (is_qwen_vl(cfg->layout.family)) set_areas(cfg, j);
+    if (cfg->layout.family == FV_LAYOUT_GEMMA4) fv_synth_gemma4_processor(cfg, j);
     if (!cfg->layout.video_class) return j;
     int32_t side = cfg->vision.image;
     json_object_set_new(j, "size", json_pack("{s:i}", "shortest_edge", side));
@@ -525,7 +575,9 @@ static json_t *processor_json(const fv_model_config *cfg) {
                          "[IMG]", "image_break_token", "[IMG_BREAK]", "image_end_token",
                          "[IMG_END]");
     case FV_LAYOUT_QWEN_VL:
-    case FV_LAYOUT_QWEN3_VL: return json_pack("{s:s}", "processor_class", type);
+    case FV_LAYOUT_GLM4V:
+    case FV_LAYOUT_QWEN3_VL:
+    case FV_LAYOUT_GEMMA4: return json_pack("{s:s}", "processor_class", type);
     case FV_LAYOUT_LLAVA_ONEVISION:
         snprintf(ratio, sizeof ratio, "anyres_max_%d", cfg->layout.tiles_max);
         return json_pack("{s:s, s:s, s:s, s:i, s:s, s:s}", "processor_class", type, "image_token",
@@ -554,6 +606,8 @@ fv_status fv_synth_write_side_configs(const fv_synth_options *opt, const char *t
         return fv_synth_write_json(tower, "preprocessor_config.json", image_processor_json(cfg));
 
     json_t *processor = processor_json(cfg);
+    const bool sound = cfg->layout.family == FV_LAYOUT_GEMMA4;
+    if (sound && opt->config_v5) fv_synth_gemma4_sound(cfg, true, processor);
     if (opt->config_v5) {
         json_object_set_new(processor, "image_processor", image_processor_json(cfg));
         if (fv_synth_form_of(cfg)->reads_video)
@@ -561,9 +615,11 @@ fv_status fv_synth_write_side_configs(const fv_synth_options *opt, const char *t
     }
     FV_TRY(fv_synth_write_json(opt->dir, "processor_config.json", processor));
     if (opt->config_v5) return FV_OK;
-    if (cfg->layout.family == FV_LAYOUT_QWEN3_VL) /* other families use the images' file */
+    if (cfg->layout.family == FV_LAYOUT_QWEN3_VL ||
+        cfg->layout.family == FV_LAYOUT_GLM4V) /* other families use the images' file */
         FV_TRY(fv_synth_write_json(opt->dir, "video_preprocessor_config.json", video_json(cfg)));
     json_t *image = image_processor_json(cfg);
+    if (sound) fv_synth_gemma4_sound(cfg, false, image);
     char type[FV_SYNTH_CLASS_MAX];
     fv_synth_class(cfg, "Processor", type);
     json_object_set_new(image, "processor_class", json_string(type));

@@ -62,6 +62,22 @@ enum { GRID = 6, N_SPECIAL = 3 + GRID * GRID };
     .template = {LLAVA_TEMPLATE}, .n_ahead = 2,                                                    \
     .ahead = {{.token = "<|vision_start|>"}, {.token = "<|vision_end|>"}},                         \
     .video = {"<|video_pad|>", "video_token"}, .reads_video = true
+#define GEMMA4                                                                                     \
+    .image = {"<|image|>", "image_token"}, .shown = "<|image|>", .template = {LLAVA_TEMPLATE},     \
+    .n_ahead = 4,                                                                                  \
+    .ahead = {{"<|image>", "boi_token"},                                                           \
+              {"<image|>", "eoi_token"},                                                           \
+              {"<|audio>", "boa_token"},                                                           \
+              {"<audio|>", "eoa_token"}},                                                          \
+    .video = {"<|video|>", "video_token"}, .reads_video = true
+#define GLM                                                                                        \
+    .image = {"<|image|>", "image_token"}, .shown = "<|begin_of_image|><|image|><|end_of_image|>", \
+    .template = {LLAVA_TEMPLATE}, .n_ahead = 4,                                                    \
+    .ahead = {{.token = "<|begin_of_video|>"},                                                     \
+              {.token = "<|end_of_video|>"},                                                       \
+              {.token = "<|begin_of_image|>"},                                                     \
+              {.token = "<|end_of_image|>"}},                                                      \
+    .video = {"<|video|>", "video_token"}, .reads_video = true
 #define VIDEO .video = {"<video>", "video_token"}
 
 static const fv_synth_form families[] = {
@@ -79,6 +95,16 @@ static const fv_synth_form families[] = {
     {.family = "smolvlm", IDEFICS, .reads_video = true},
     {.family = "internvl",
      .image_processor = "GotOcr2",
+     .image = {"<IMG_CONTEXT>", "context_image_token"},
+     .shown = "<IMG_CONTEXT>\\n",
+     .template = {LLAVA_TEMPLATE},
+     .n_ahead = 2,
+     .ahead = {{"<img>", "start_image_token"}, {"</img>", "end_image_token"}},
+     VIDEO,
+     .reads_video = true},
+    {.family = "internvl_chat",
+     .classes = "InternVL",
+     .image_processor = "CLIP",
      .image = {"<IMG_CONTEXT>", "context_image_token"},
      .shown = "<IMG_CONTEXT>\\n",
      .template = {LLAVA_TEMPLATE},
@@ -106,12 +132,17 @@ static const fv_synth_form families[] = {
     {.family = "qwen3_vl_moe", QWEN_VL, .classes = "Qwen3VL"},
     {.family = "qwen3_5", QWEN_VL, .classes = "Qwen3VL"},
     {.family = "qwen3_5_moe", QWEN_VL, .classes = "Qwen3VL"},
+    {.family = "glm4v", GLM, .classes = "Glm4v"},
+    {.family = "glm46v", GLM, .classes = "Glm46V"},
+    {.family = "glm_ocr", GLM, .classes = "Glm46V"},
     {.family = "gemma3",
      .image = {"<image_soft_token>", "image_token"},
      .shown = "<start_of_image>",
      .template = {LLAVA_TEMPLATE},
      .n_ahead = 2,
      .ahead = {{"<start_of_image>", "boi_token"}, {"<end_of_image>", "eoi_token"}}},
+    {.family = "gemma4", GEMMA4},
+    {.family = "gemma4_unified", GEMMA4},
     {.family = "shieldgemma2",
      .classes = "Gemma3",
      .image = {"<image_soft_token>", "image_token"},

@@ -196,6 +196,12 @@ static int32_t rows_max(const fv_prefill_job *j) {
     return j->prompt.n - j->n_replay - seen;
 }
 
+int32_t fv_prefill_job_links_wanted(const fv_prefill_job *j) {
+    int32_t n = 0, rows = rows_max(j);
+    while (n < j->n_link && j->link[n].end <= rows) n++;
+    return n;
+}
+
 int32_t fv_prefill_job_prefix_rows(const fv_prefill_job *j) {
     return fv_prefix_rows(j->prefixes, j->link, j->n_link, rows_max(j));
 }

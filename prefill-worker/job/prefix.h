@@ -35,6 +35,9 @@ fv_status fv_prefill_job_digest(fv_prefill_job *j);
 /* Makes the chain; again is fine. */
 fv_status fv_prefill_job_chain(fv_prefill_job *j);
 
+/* Number of leading links of the chain whose rows the job need not compute if they are kept. */
+int32_t fv_prefill_job_links_wanted(const fv_prefill_job *j);
+
 /* Rows of the prompt that the cache has now. */
 int32_t fv_prefill_job_prefix_rows(const fv_prefill_job *j);
 

@@ -18,6 +18,7 @@
  *     READING   images are on the reading lines: to be hashed, before OPENING; or to be read, when memory is granted
  *               or none is needed
  *     WAITING   another task computes most of what this one lacks (task_prefix.c); READY when that is kept
+ *     FETCHING  segments of its prompt are on their way from a tier (task_tier.c); READY when they are here
  *     READY     everything is ready; images are encoded, one by one
  *     RUNNING   the task is in a batch that is computed; KV is sent meanwhile
  *     EXPORTING  the first token was sent; the last KV is on its way
@@ -49,6 +50,7 @@ typedef enum fv_task_state {
     FV_TASK_OPENING,
     FV_TASK_READING,
     FV_TASK_WAITING,
+    FV_TASK_FETCHING,
     FV_TASK_READY,
     FV_TASK_RUNNING,
     FV_TASK_EXPORTING,
@@ -70,6 +72,18 @@ typedef struct fv_task_prefix {
     bool in_vain;       /* the cache had no room for what another task has computed */
     double seconds_row; /* that a row took in its batch */
 } fv_task_prefix;
+
+/* Segments of its prompt on their way from the tier into the cache of prefixes. */
+typedef struct fv_task_fetch {
+    fv_job job, back;
+    bool done;             /* the tier was asked */
+    bool away;             /* the reading thread has the draft */
+    double until_s;        /* then computing is as fast */
+    fv_prefix_draft draft; /* of the segments that the tier has */
+    int32_t n;             /* leading segments of the draft that are filled */
+    void **staged; /* [draft.n_link] host memory for those of another device; NULL: not needed */
+    int32_t from, rows; /* rows [from, from + rows) of the prompt came from the tier */
+} fv_task_fetch;
 
 /* Images on their way through the reading lines. */
 typedef struct fv_task_images {
@@ -109,6 +123,7 @@ typedef struct fv_task {
     uint64_t n_pixels; /* pixels of its images, counted in pixels_held; 0: none, or all were read */
     fv_task_images images;
     fv_task_prefix prefix;
+    fv_task_fetch fetch;
     fv_error lost;     /* why the hand-off or packing failed while the batch was computed */
     size_t bytes_peak; /* most KV that it holds here */
     fv_export *ship;
@@ -154,7 +169,9 @@ typedef struct fv_prefill_line {
     fv_kv_pool *pool;
     fv_image_cache *cache;
     fv_prefix_cache *prefixes;
-    float *logits; /* [batch, vocab] */
+    double seconds_row;   /* that a row of a prompt takes, about; 0: not known yet */
+    size_t bytes_storing; /* of segments on their way to the tier */
+    float *logits;        /* [batch, vocab] */
     fv_task *first, **tail;
     fv_fair fair;      /* costs are about multiply-adds */
     int32_t n_running; /* running units, nested in one another (batch.c) */
@@ -168,6 +185,9 @@ struct fv_prefill_worker {
     fv_jobs *jobs;
     fv_reading *reading;
     fv_forms *forms;
+    fv_jobs *tier_reads, *tier_writes; /* threads; NULL: no tier */
+    atomic_bool tier_closing;
+    double tier_told_s; /* of the writing thread: when it last logged a failure */
     fv_prefill_line line;
     fv_job wake; /* makes the computing thread look at its tasks */
     atomic_bool woken;
@@ -251,6 +271,22 @@ bool fv_task_awaits(const fv_task *t);
 
 /* Keeps what it has computed. */
 void fv_task_keep_prefix(fv_task *t);
+
+/* task_tier.c: what tiers beyond the cache keep of the prompt. */
+
+/* Asks the tier once for segments that the cache lacks. True: the task is FETCHING; when fetch.away is false again, call
+ * the second one, which keeps what has come. */
+bool fv_task_fetch_prefix(fv_task *t);
+void fv_task_fetched(fv_task *t);
+void fv_task_drop_fetch(fv_task *t); /* drops what was not kept; again is fine */
+
+/* Sends the segments of the task's prompt that the cache has and the tier lacks to the tier. */
+void fv_task_store_prefix(fv_task *t);
+
+/* Start the threads that read from and write to the tier; and stop them, while the computing thread runs: nothing is
+ * fetched any more, and what waits to be written is not. */
+fv_status fv_tier_threads_open(fv_prefill_worker *w);
+void fv_tier_threads_close(fv_prefill_worker *w);
 
 /* Encode all images, or the next one. The task is READING afterwards if the cache has dropped one
  * meanwhile. The first does nothing if all are encoded. */

@@ -46,6 +46,7 @@ static void record_prefix(const fv_task *t, const fv_report_message *r) {
                                            : FV_PROMPT_MISS;
     fv_metric_add(FV_METRIC_PROMPT_LOOKUPS, outcome, 1);
     fv_metric_add(FV_METRIC_PROMPT_CACHED, 0, r->n_prompt_cached);
+    fv_metric_add(FV_METRIC_PROMPT_FETCHED, 0, r->n_prompt_fetched);
     fv_metric_add(FV_METRIC_PROMPT_SAVED, 0, r->seconds_saved);
 }
 

@@ -92,7 +92,8 @@ void fv_task_enqueue(fv_job *job) {
     if (!t->probe) fv_failpoint_reached(FV_FAILPOINT_PREFILL_QUEUED);
 }
 
-/* Makes a task READY; or READING if it has images to be read first, or WAITING if another task computes for it. */
+/* Makes a task READY; or READING if it has images to be read first, WAITING if another task computes for it, or
+ * FETCHING. */
 static void make_ready(fv_task *t) {
     t->state = FV_TASK_READY;
     fv_status st = fv_task_take_prefix(t);
@@ -168,6 +169,11 @@ static void advance_waiting(fv_task *t) {
     make_ready(t);
 }
 
+static void advance_fetching(fv_task *t) {
+    fv_task_fetched(t);
+    make_ready(t);
+}
+
 static void advance_exporting(fv_task *t) {
     bool done;
     fv_status st = fv_fail_origin(fv_export_done(t->ship, &done), FV_ORIGIN_HANDOFF);
@@ -186,6 +192,7 @@ static void advance(fv_prefill_line *l) {
         if (t->state == FV_TASK_RUNNING) continue; /* the unit that runs it ends it */
         if (t->state == FV_TASK_READING && t->images.away)
             continue; /* cancelled or not: the line has it, and returns it soon */
+        if (t->state == FV_TASK_FETCHING && t->fetch.away) continue; /* likewise */
         if (!fv_task_wanted(t))
             fv_task_end_unwanted(t);
         else if (t->state == FV_TASK_READING && t->images.hashing)
@@ -196,6 +203,8 @@ static void advance(fv_prefill_line *l) {
             advance_opening(t);
         else if (t->state == FV_TASK_WAITING)
             advance_waiting(t);
+        else if (t->state == FV_TASK_FETCHING)
+            advance_fetching(t);
         else if (t->state == FV_TASK_EXPORTING)
             advance_exporting(t);
     }
@@ -226,7 +235,8 @@ static places count_places(fv_prefill_line *l) {
     for (fv_task *t = l->first; t; t = t->next) t->flow->n_placed = 0;
     for (fv_task *t = l->first; t; t = t->next) {
         bool soon = is_soon(t, now);
-        bool reading = (t->state == FV_TASK_READING && !soon) || t->state == FV_TASK_WAITING;
+        bool reading = (t->state == FV_TASK_READING && !soon) || t->state == FV_TASK_WAITING ||
+                       t->state == FV_TASK_FETCHING;
         bool ready = t->state == FV_TASK_READY || t->state == FV_TASK_RUNNING;
         p.n_soon += soon;
         p.n_reading += reading;

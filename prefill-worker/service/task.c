@@ -78,7 +78,7 @@ static fv_status read_request(fv_task *t) {
     j->generation.show_special = r->special_tokens;
     j->generation.include_stop = r->include_stop;
     j->generation.continue_text = r->continue_text;
-    FV_TRY(fv_request_rules(r->rules, &t->arena, &j->generation.rules));
+    FV_TRY(fv_request_rules(r->rules, t->msg->reasoning, &t->arena, &j->generation.rules));
     FV_TRY(fv_policy_from_message(r->policy, &j->policy));
     FV_TRY(read_images(t));
     FV_TRY(read_videos(t));
@@ -192,6 +192,7 @@ static void on_gone(void *kv) { fv_kv_close(kv); }
 /* Frees what the task holds. The store is freed later, when the network has released its memory, so a
  * silent peer delays no other task. */
 void fv_task_release(fv_task *t, bool keep) {
+    fv_task_drop_fetch(t);
     fv_export_close(t->ship, keep, on_gone, t->prefill.kv);
     t->ship = NULL;
     t->prefill.kv = NULL;

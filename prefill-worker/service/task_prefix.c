@@ -4,7 +4,8 @@
  *   images are hashed on a reading line -> the chain is made -> memory is granted
  *       -> does another task compute much of what is lacking?
  *       yes: WAITING until that task has kept it, then once more
- *       no:  the prefix is taken; other tasks may wait for this one from now on
+ *       no:  what a tier has besides is fetched (task_tier.c); the prefix is taken; other tasks may wait for this
+ *            one from now on
  *
  * Of many requests with one image that arrive together, only one computes it. A task waits only for one whose memory is
  * granted, so no wait depends on a peer's answer. It waits again only if the last wait has helped, and no longer when
@@ -16,7 +17,7 @@
 static bool leads(const fv_task *t) {
     bool computes =
         t->state == FV_TASK_READING || t->state == FV_TASK_READY || t->state == FV_TASK_RUNNING;
-    return t->prefix.taken && t->prefill.link && computes;
+    return t->state == FV_TASK_FETCHING || (t->prefix.taken && t->prefill.link && computes);
 }
 
 bool fv_task_awaits(const fv_task *t) {
@@ -54,6 +55,7 @@ fv_status fv_task_take_prefix(fv_task *t) {
         await(t);
         return FV_OK;
     }
+    if (fv_task_fetch_prefix(t)) return FV_OK;
     t->prefix.taken = true;
     return fv_prefill_job_take_prefix(j);
 }
@@ -70,6 +72,9 @@ static void end_vain_waits(const fv_task *t) {
 
 void fv_task_keep_prefix(fv_task *t) {
     if (!t->prefix.taken || !t->prefill.link) return;
-    fv_prefill_job_keep_prefix(&t->prefill, t->prefix.seconds_row);
+    double *row_s = &t->worker->line.seconds_row, now_s = t->prefix.seconds_row;
+    if (now_s > 0) *row_s = *row_s > 0 ? 0.8 * *row_s + 0.2 * now_s : now_s;
+    fv_prefill_job_keep_prefix(&t->prefill, now_s);
+    fv_task_store_prefix(t);
     end_vain_waits(t);
 }

@@ -157,7 +157,8 @@ static void on_begun(fv_rpc_op *op, bool ok) {
     b.bytes_reserved = t->bytes_reserved;
     b.n_prompt = (uint32_t)t->prefill.prompt.n;
     b.bytes_bound = t->bytes_bound;
-    b.thinks = t->prefill.thinks;
+    b.thinks = t->prefill.generation.rules.reasoning == FV_REASONING_OPEN;
+    b.thought = t->prefill.generation.rules.reasoning == FV_REASONING_OVER;
     b.n_prompt_cached = (uint32_t)t->prefill.prefix.rows;
     e.event_case = FOVEA__HANDOFF__V1__PREFILL_EVENT__EVENT_BEGUN;
     e.begun = &b;
@@ -327,7 +328,7 @@ static fv_status on_request(fv_rpc_call *c, grpc_byte_buffer *message) {
     t->born_s = t->arrived_s - 1e-3 * t->msg->age_ms;
     t->until_s = fv_clock_s() + 1e-3 * (double)fv_rpc_call_left_ms(c);
     fv_grammar_spec form;
-    FV_TRY(fv_fail_caller(fv_request_grammar(t->msg->request->rules, &form)));
+    FV_TRY(fv_fail_caller(fv_request_grammar(t->msg->request->rules, t->msg->reasoning, &form)));
     if (form.kind)
         fv_forms_add(w->forms, &t->form, &form,
                      &(fv_form_share){fv_task_share(t), t->msg->tenant_weight}, w->jobs, &t->job);
@@ -416,10 +417,12 @@ fv_status fv_prefill_worker_open(const fv_prefill_worker_options *opt, fv_prefil
     FV_TRY_GOTO(fv_reading_open(&w->reading), st, fail);
     FV_TRY_GOTO(fv_forms_open(&w->forms), st, fail);
     FV_TRY_GOTO(fv_jobs_start(&jobs, &w->jobs), st, fail);
+    FV_TRY_GOTO(fv_tier_threads_open(w), st, fail);
     FV_TRY_GOTO(open_pairs(w), st, fail);
     *out = w;
     return FV_OK;
 fail:
+    fv_tier_threads_close(w);
     fv_forms_close(w->forms);
     fv_reading_close(w->reading);
     fv_jobs_stop(w->jobs);
@@ -434,6 +437,7 @@ static void on_pairs_closed(void *user) {
     void (*closed)(void *) = w->closed;
     user = w->closed_user;
     fv_forms_close(w->forms); /* no task is left, so no thread waits for another */
+    fv_tier_threads_close(w);
     fv_reading_close(w->reading);
     fv_jobs_stop(w->jobs);
     fv_prefill_line_close(w);
@@ -470,6 +474,16 @@ void fv_prefill_worker_load(const fv_prefill_worker *w, Fovea__Inference__V1__Lo
     load->pixels_held = atomic_load(&w->pixels_held);
     load->bytes_prefix = atomic_load(&w->prefix_bytes);
     load->n_prefix_given_up = atomic_load(&w->prefix_given_up);
+    if (w->opt.tier) {
+        fv_tier_counters tier = w->opt.tier->ops->count(w->opt.tier);
+        load->n_disk_segments = tier.n_segment;
+        load->bytes_disk = tier.bytes;
+        load->bytes_disk_read = tier.bytes_read;
+        load->bytes_disk_written = tier.bytes_written;
+        load->n_disk_damaged = tier.n_damaged;
+        load->n_disk_given_up = tier.n_given_up;
+        load->n_disk_failed = tier.n_failed;
+    }
     load->bytes_grpc = w->bytes_grpc;
     load->bytes_nccl = w->bytes_nccl;
     load->n_fallback = w->n_fallback;

@@ -26,6 +26,7 @@
 #include "common/liveness.h"
 #include "common/pulse.h"
 #include "inference.pb-c.h"
+#include "kv/tier/tier.h"
 #include "model/engine.h"
 #include "rpc/server.h"
 #include "serving/caller.h"
@@ -43,6 +44,7 @@ typedef struct fv_prefill_worker_options {
     size_t kv_bytes;     /* limit of the KV pool; 0: none */
     size_t cache_bytes;  /* limit of the cache of encoded images; 0: no cache */
     size_t prefix_bytes; /* limit of the KV that is kept of prompts; 0: none is */
+    fv_kv_tier *tier;    /* keeps it longer, for all threads until `closed`; borrowed; NULL: none */
     int64_t pixels; /* limit of pixels that wait to be decoded; more are FV_EBUSY; 0: no limit */
     int64_t pixels_request; /* limit of pixels per request; more are FV_EINVAL; 0: no limit */
     int32_t queue;          /* limit of requests, running ones included; more are FV_EBUSY */

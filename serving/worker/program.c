@@ -108,7 +108,7 @@ static fv_status check_room(const fv_worker_program *p) {
 static fv_status open_engine(fv_worker_program *p) {
     const fv_options *o = p->o;
     char checkpoint[FV_HUB_PATH_MAX];
-    FV_TRY(fv_checkpoint_find(o, checkpoint));
+    FV_TRY(fv_checkpoint_find_pair(o, checkpoint));
     fv_engine_options engine = {.checkpoint = checkpoint,
                                 .chat = fv_options_string(o, "chat"),
                                 .backend = fv_options_string(o, "device"),

@@ -38,7 +38,8 @@ static void check_config(const char *json, size_t n) {
     expect(t->rope.theta > 0 && t->rope.factor > 0 && t->act < FV_N_ACT);
     expect(cfg.n_eos >= 0 && cfg.n_eos <= FV_MAX_EOS && cfg.n_vocab_used == t->vocab);
     if (cfg.has_vision) {
-        expect(cfg.image_token >= 0 && cfg.image_token <= t->vocab);
+        expect((cfg.image_token >= 0 && cfg.image_token <= t->vocab) ||
+               cfg.image_token == FV_IMAGE_TOKEN_NAMED);
         expect(cfg.vision.n_feature_layer > 0 &&
                cfg.vision.n_feature_layer <= FV_MAX_FEATURE_LAYERS);
         for (int32_t i = 0; i < cfg.vision.n_feature_layer; i++)
@@ -77,7 +78,8 @@ static void check_image(const char *json, size_t n) {
         expect(fv_layout_check(&layout) == FV_OK);
         fv_status st = fv_layout_image(&layout, 640, 480, 1, &l);
         bool fixed = f != FV_LAYOUT_IDEFICS3 && f != FV_LAYOUT_MISTRAL3 && f != FV_LAYOUT_QWEN_VL &&
-                     f != FV_LAYOUT_QWEN3_VL; /* others: too many tiles, rows, tokens */
+                     f != FV_LAYOUT_QWEN3_VL &&
+                     f != FV_LAYOUT_GLM4V; /* others: too many tiles, rows, tokens */
         expect(st == FV_OK || (st == FV_EINVAL && !fixed));
     }
 }

@@ -27,6 +27,7 @@ import traceback
 import cases
 import compare
 import engine
+import internvl_chat
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -55,6 +56,8 @@ def put_checkpoints(case, program, directory):
     program.synth(case, ours)
     if case.config["model_type"] == "shieldgemma2":
         return ours, as_gemma3(ours, directory / "checkpoint_gemma3")
+    if case.config["model_type"] == "internvl_chat":
+        return ours, internvl_chat.convert(ours, directory / "checkpoint_internvl")
     kind = "llava" if case.has_vision else "text"
     if case.dialect in reference.LOADABLE[kind]:
         return ours, ours
@@ -236,7 +239,7 @@ def main():
             return 0 if precision.run(program, a.bf16, a.seed, directory) else 1
         chosen = (cases.make_cases(a.configs, a.seed) + cases.make_text_cases(40, a.seed)
                   + cases.make_sliding_cases(12, a.seed)
-                  + cases.make_gemma_text_cases(12, a.seed) + cases.make_small_text_cases(12, a.seed)
+                  + cases.make_gemma_text_cases(12, a.seed) + cases.make_gemma4_text_cases(12, a.seed) + cases.make_small_text_cases(12, a.seed)
                   + families.make_family_cases(12, a.seed) + written.make_written())
         if a.only:
             chosen = [c for c in chosen if a.only in (c.name, c.name.rpartition("_")[0])]

@@ -18,7 +18,8 @@ const char *layout_config_read(const char *line, fv_layout_config *c) {
         c->resize = (fv_layout_size){c->longest_edge, c->longest_edge};
         c->longest_edge = 0;
     }
-    if (c->family == FV_LAYOUT_QWEN_VL || c->family == FV_LAYOUT_QWEN3_VL) {
+    if (c->family == FV_LAYOUT_QWEN_VL || c->family == FV_LAYOUT_QWEN3_VL ||
+        c->family == FV_LAYOUT_GLM4V) {
         c->pixels_min = c->tiles_min, c->pixels_max = c->tiles_max;
         c->tiles_min = c->tiles_max = 0;
     }

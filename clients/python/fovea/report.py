@@ -95,6 +95,7 @@ class Report:
     n_prompt_cached: int = 0
     cache_tier: str = ""
     seconds_saved: float = 0.0
+    n_prompt_fetched: int = 0
     n_generated: int = 0
     visual_tokens: List[int] = field(default_factory=list)
     visual_tokens_held: List[int] = field(default_factory=list)

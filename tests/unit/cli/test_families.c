@@ -223,6 +223,27 @@ Test(families, an_image_token_outside_of_the_vocabulary_must_be_in_the_tokenizer
               fv_last_error());
 }
 
+Test(families, an_image_token_that_config_json_leaves_out_is_the_tokenizers) {
+    static command_result r;
+    char dir[PATH_CAP];
+    fv_synth_report made;
+    fv_local *l;
+    scratch_dir(dir, sizeof dir);
+    ok(fv_synth_write(&(fv_synth_options){.dir = dir, .shape = "tiny", .family = "internvl_chat"},
+                      &made));
+    command_run(&r, "sed -i 's/\"<video>\"/\"<|im_end|>\"/' '%s/tokenizer.json'", dir);
+    l = open_local(dir, 0);
+    const fv_model_config *cfg = fv_checkpoint_config(l->engine.ck);
+    cr_assert_eq(cfg->image_token, 496);
+    cr_assert(cfg->n_eos == 2 && cfg->eos[1] == 497, "the template's end of a turn ends an answer");
+    fv_local_close(l);
+    command_run(&r, "sed -i 's/\"<IMG_CONTEXT>\"/\"<picture>\"/' '%s/tokenizer.json'", dir);
+    const fv_local_options opt = {.checkpoint = dir, .backend = "cpu", .isa = "auto", .threads = 1};
+    cr_assert_eq(fv_local_open(&opt, &l), FV_EDATA);
+    cr_assert(strstr(fv_last_error(), "tokenizer.json must have '<IMG_CONTEXT>'"), "%s",
+              fv_last_error());
+}
+
 Test(families, exact_has_the_same_bits_in_chunks_among_others_and_after_a_replay) {
     const fv_family *f;
     for (int32_t i = 0; (f = fv_family_at(i)); i++) expect_exact(f->name, NULL, 0);

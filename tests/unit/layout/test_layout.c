@@ -231,6 +231,48 @@ Test(layout, a_video_of_qwen3_vl_has_its_times_between_its_tiles) {
     cr_assert(l.span[0].h == 2 && l.span[0].w == 2 && l.n_span == 1);
 }
 
+/* GLM counts an image as two frames. Sizes are those of transformers' smart_resize. */
+Test(layout, an_image_of_glm_has_half_of_the_pixels_that_its_limits_say) {
+    static const struct {
+        int32_t w, h, least, most, to_w, to_h;
+    } sizes[] = {
+        {640, 480, 12544, 9633792, 644, 476},
+        {640, 480, 1001, 50001, 168, 112},
+        {20, 300, 12544, 9633792, 28, 420},
+        {5000, 3000, 12544, 9633792, 2828, 1680},
+        {5000, 3000, 12544, 11760000, 3108, 1876},
+        {7, 7, 12544, 9633792, 84, 84},
+        {7, 7, 1001, 50001, 28, 28},
+        {3000, 20, 12544, 9633792, 4200, 28},
+        {3000, 20, 1001, 50001, 1932, 28},
+        {1, 150, 12544, 11760000, 28, 4200},
+        {100, 9000, 1001, 50001, 28, 1484},
+    };
+    static fv_layout l;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        const fv_layout_config c = {.family = FV_LAYOUT_GLM4V,
+                                    .tile = 28,
+                                    .patch = 14,
+                                    .merge = 2,
+                                    .pixels_min = sizes[i].least,
+                                    .pixels_max = sizes[i].most};
+        cr_assert_eq(fv_layout_image(&c, sizes[i].w, sizes[i].h, 1, &l), FV_OK, "%s",
+                     fv_last_error());
+        cr_assert(l.tile.w == sizes[i].to_w && l.tile.h == sizes[i].to_h, "%dx%d: %dx%d",
+                  sizes[i].w, sizes[i].h, l.tile.w, l.tile.h);
+        cr_assert_eq(l.n_visual, l.tile.w / 28 * (l.tile.h / 28));
+        cr_assert_leq(l.n_visual, fv_layout_tokens_max(&c, 1));
+    }
+    const fv_layout_config c = {.family = FV_LAYOUT_GLM4V,
+                                .tile = 28,
+                                .patch = 14,
+                                .merge = 2,
+                                .pixels_min = 1,
+                                .pixels_max = 9};
+    cr_assert_eq(fv_layout_image(&c, 1, 300, 1, &l), FV_EINVAL);
+    cr_assert_str_eq(fv_layout_image_token(FV_LAYOUT_GLM4V), "<|image|>");
+}
+
 Test(layout, frames_of_video_llava_have_their_class_tokens) {
     static fv_layout l;
     fv_layout_config c = {.family = FV_LAYOUT_LLAVA,

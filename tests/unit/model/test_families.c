@@ -124,9 +124,6 @@ Test(families, internvl_has_keys_of_its_own) {
 }
 
 Test(families, an_internvl_that_the_engine_has_not_is_refused) {
-    refused("{\"model_type\":\"internvl_chat\"}", FV_EUNSUPPORTED,
-            "InternVL's original layout; use the checkpoint in the transformers layout");
-    refused("{\"architectures\":[\"InternVLChatModel\"]}", FV_EUNSUPPORTED, "original layout");
     refused(
         INTERNVL(",\"downsample_ratio\":0.3"), FV_EUNSUPPORTED,
         "key 'downsample_ratio' is 0.3; it must be 1 over a divisor of vision_config's image_size "
@@ -141,6 +138,70 @@ Test(families, an_internvl_that_the_engine_has_not_is_refused) {
             "vision_config: key 'norm_type' is 'batch_norm'; layer_norm and rms_norm are possible");
     refused(INTERNVL(",\"vision_config\":{\"use_absolute_position_embeddings\":false}"),
             FV_EUNSUPPORTED, "vision_config: key 'use_absolute_position_embeddings' is false");
+}
+
+/* The fields of the published InternVL3-1B. */
+#define INTERNVL_CHAT(keys)                                                                        \
+    "{\"architectures\":[\"InternVLChatModel\"],\"model_type\":\"internvl_chat\","                 \
+    "\"downsample_ratio\":0.5,\"dynamic_image_size\":true,\"force_image_size\":448,"               \
+    "\"hidden_size\":896,\"image_fold\":null,\"max_dynamic_patch\":12,\"min_dynamic_patch\":1,"    \
+    "\"pad2square\":false,\"ps_version\":\"v2\",\"select_layer\":-1,\"system_message\":null,"      \
+    "\"template\":\"internvl2_5\",\"tie_word_embeddings\":false,\"use_backbone_lora\":0,"          \
+    "\"use_llm_lora\":0,\"use_thumbnail\":true,"                                                   \
+    "\"llm_config\":{\"architectures\":[\"Qwen2ForCausalLM\"],\"model_type\":\"qwen2\","           \
+    "\"bos_token_id\":151643,\"eos_token_id\":151643,\"hidden_act\":\"silu\","                     \
+    "\"hidden_size\":896,\"intermediate_size\":4864,\"max_position_embeddings\":32768,"            \
+    "\"max_window_layers\":70,\"moe_config\":null,\"num_attention_heads\":14,"                     \
+    "\"num_hidden_layers\":24,\"num_key_value_heads\":2,\"rms_norm_eps\":1e-06,"                   \
+    "\"rope_scaling\":{\"factor\":2.0,\"rope_type\":\"dynamic\",\"type\":\"dynamic\"},"            \
+    "\"rope_theta\":1000000.0,\"sliding_window\":null,\"use_sliding_window\":false,"               \
+    "\"vocab_size\":151674},"                                                                      \
+    "\"vision_config\":{\"architectures\":[\"InternVisionModel\"],\"hidden_act\":\"gelu\","        \
+    "\"hidden_size\":1024,\"image_size\":448,\"intermediate_size\":4096,"                          \
+    "\"layer_norm_eps\":1e-06,\"model_type\":\"intern_vit_6b\",\"norm_type\":\"layer_norm\","      \
+    "\"num_attention_heads\":16,\"num_channels\":3,\"num_experts\":8,\"num_hidden_layers\":24,"    \
+    "\"patch_size\":14,\"qk_normalization\":false,\"qkv_bias\":true,\"use_moe\":false}" keys "}"
+
+Test(families, internvl_s_original_layout_has_the_same_network) {
+    fv_model_config c = parse(INTERNVL_CHAT(""));
+    const fv_vision_config *v = &c.vision;
+    cr_assert_str_eq(c.text.family, "qwen2");
+    cr_assert(c.text.d_model == 896 && c.text.vocab == 151674 && c.text.rope.theta == 1e6);
+    cr_assert(v->merge == 2 && fv_vision_tokens(v) == 256 && v->feature_layer[0] == 24);
+    cr_assert(v->bias_qkv && v->fused_qkv && v->layer_scale && !v->qk_norm && !v->rms_norm);
+    cr_assert(c.layout.tiles_min == 1 && c.layout.tiles_max == 12);
+    cr_assert_eq(c.image_token, FV_IMAGE_TOKEN_NAMED);
+    cr_assert_str_eq(c.chat, "internvl2_5");
+    cr_assert_str_eq(c.chat_end, "<|im_end|>");
+    cr_assert(has(&c, true, "vision.encoder.layers.23.self_attn.qkv.bias"));
+    cr_assert(has(&c, true, "vision.encoder.layers.23.scale2"));
+    cr_assert_not(has(&c, true, "vision.encoder.layers.0.self_attn.q_proj.weight"));
+    cr_assert_not(has(&c, true, "vision.post_layernorm.weight"));
+}
+
+#define OLD_INTERNVL(keys) "{\"model_type\":\"internvl_chat\",\"llm_config\":{}," keys "}"
+
+Test(families, internvl_s_original_layout_has_other_defaults) {
+    fv_model_config c = parse("{\"model_type\":\"internvl_chat\",\"use_thumbnail\":true,"
+                              "\"ps_version\":\"v2\",\"llm_config\":{}}");
+    const fv_vision_config *v = &c.vision;
+    cr_assert(v->d_model == 3200 && v->n_layer == 48 && v->n_head == 25 && v->image == 224);
+    cr_assert(v->rms_norm && v->qk_norm && !v->bias_qkv);
+    cr_assert_not(has(&c, true, "vision.encoder.layers.0.self_attn.qkv.bias"));
+    cr_assert(c.layout.tiles_max == 1, "dynamic_image_size is false by default");
+    cr_assert_str_eq(c.chat, "");
+    refused(OLD_INTERNVL("\"ps_version\":\"v1\""), FV_EUNSUPPORTED, "key 'ps_version' is 'v1'");
+    refused(OLD_INTERNVL("\"ps_version\":\"v2\",\"pad2square\":true,\"use_thumbnail\":true"),
+            FV_EUNSUPPORTED, "keys 'pad2square' and 'use_thumbnail' are true and true");
+    refused(OLD_INTERNVL("\"ps_version\":\"v2\""), FV_EUNSUPPORTED, "are false and false");
+    refused(OLD_INTERNVL("\"ps_version\":\"v2\",\"use_thumbnail\":true,\"force_image_size\":448"),
+            FV_EUNSUPPORTED, "key 'force_image_size' is 448, but the tower's 'image_size' is 224");
+    refused(OLD_INTERNVL("\"ps_version\":\"v2\",\"use_thumbnail\":true,\"select_layer\":49"),
+            FV_EDATA, "select_layer");
+    refused("{\"model_type\":\"internvl_chat\",\"llm_config\":{\"model_type\":\"internlm2\"}}",
+            FV_EUNSUPPORTED, "llm_config: unsupported model_type 'internlm2'");
+    refused("{\"model_type\":\"internvl_chat\",\"llm_config\":7}", FV_EDATA,
+            "llm_config and vision_config must be");
 }
 
 #define MISTRAL3(keys) "{\"model_type\":\"mistral3\"," keys "}"

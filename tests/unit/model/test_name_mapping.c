@@ -57,6 +57,16 @@ Test(name_mapping, families_with_names_of_their_own_have_the_same_canonical_name
        "vision.encoder.layers.3.self_attn.q_norm.weight");
     is("vision_tower.encoder.layer.3.lambda_2", "vision.encoder.layers.3.scale2");
     is("multi_modal_projector.layer_norm.weight", "projector.norm.weight");
+    is("vision_model.embeddings.position_embedding", "vision.embeddings.position_embedding.weight");
+    is("vision_model.embeddings.class_embedding", "vision.embeddings.class_embedding");
+    is("vision_model.encoder.layers.12.attn.qkv.bias",
+       "vision.encoder.layers.12.self_attn.qkv.bias");
+    is("vision_model.encoder.layers.12.norm2.weight",
+       "vision.encoder.layers.12.layer_norm2.weight");
+    is("vision_model.encoder.layers.3.ls1", "vision.encoder.layers.3.scale1");
+    is("mlp1.0.bias", "projector.norm.bias");
+    is("mlp1.1.weight", "projector.linear_1.weight");
+    is("mlp1.3.bias", "projector.linear_2.bias");
     is("vision_tower.transformer.layers.7.feed_forward.up_proj.weight",
        "vision.encoder.layers.7.mlp.up_proj.weight");
     is("model.vision_tower.ln_pre.weight", "vision.pre_layrnorm.weight");

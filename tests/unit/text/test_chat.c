@@ -85,7 +85,8 @@ static void expect_name(const char *dir, const char *family, bool has_vision, co
 }
 
 Test(chat, names_are_known_or_refused) {
-    static const char *const names[] = {"vicuna", "llava", "chatml", "mistral", "none"};
+    static const char *const names[] = {"vicuna",      "llava",    "chatml",    "mistral",
+                                        "internvl2_5", "Hermes-2", "phi3-chat", "none"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         fv_chat *c = by_name(names[i]);
         cr_assert_str_eq(fv_chat_name(c), names[i]);

@@ -43,10 +43,29 @@ Test(chat_turns, the_template_decides_which_turns_follow_each_other) {
             "ASSISTANT: a  TOOL: x USER: q ASSISTANT:");
     renders("chatml", (fv_chat_turn[]){rule}, 1, NULL,
             "<|im_start|>system\ns<|im_end|>\n<|im_start|>assistant\n");
+    renders("phi3-chat", (fv_chat_turn[]){rule, user}, 2, NULL,
+            "<|system|>\ns<|end|><|user|>\nq<|end|><|assistant|>\n");
+    renders("Hermes-2", (fv_chat_turn[]){rule, user}, 2, NULL,
+            "<|im_start|>system\ns<|im_end|><|im_start|>user\nq<|im_end|><|im_start|>assistant\n");
     refuse("llava", NULL, 0, "no turns");
     refuse("llava", (fv_chat_turn[]){{.role = "", .text = "x"}}, 1, "turn 0 has no role");
     refuse("vicuna", (fv_chat_turn[]){tool}, 1,
            "the chat template refuses: there are system, user and assistant turns, not tool");
+}
+
+Test(chat_turns, internvl_s_own_system_message_comes_first_unless_a_turn_is_one) {
+    const fv_chat_part parts[] = {{.text = "q"}, {.text = NULL}};
+    const fv_chat_turn shown = {.role = "user", .n_part = 2, .part = parts};
+    renders("internvl2_5", &shown, 1, NULL,
+            "<|im_start|>system\n"
+            "你是书生·万象，英文名是InternVL，是由上海人工智能实验室、清华大学及多家合作单位联合开"
+            "发的多模"
+            "态大语言模型。<|im_end|>\n<|im_start|>user\nq<IMG_CONTEXT>\n<|im_end|>\n"
+            "<|im_start|>assistant\n");
+    renders("internvl2_5", (fv_chat_turn[]){rule, user, said, user}, 4, NULL,
+            "<|im_start|>system\ns<|im_end|>\n<|im_start|>user\nq<|im_end|>\n"
+            "<|im_start|>assistant\na <|im_end|>\n<|im_start|>user\nq<|im_end|>\n"
+            "<|im_start|>assistant\n");
 }
 
 Test(chat_turns, an_assistant_turn_at_the_end_is_continued) {

@@ -1,0 +1,203 @@
+/* The prefill worker keeps the KV of prompts on a disk: a worker that starts anew, however the last one ended, reads what
+ * it would compute, and its answers have the same bits; whatever happens to the folder. */
+#include <dirent.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "kv/tier/disk.h"
+#include "tests/e2e/prefill_rig.h"
+#include "tests/support/tensor_file.h"
+
+#define OTHER "USER: <image>\nwhat else is in this picture, and why? ASSISTANT:"
+#define LONG                                                                                       \
+    "USER: <image>\nwhat is in this picture, and which of the things that are in it would you "    \
+    "say "                                                                                         \
+    "are red, which are green, which are blue, which are large, which are small, and why do you "  \
+    "think so? please say it in a few words. ASSISTANT:"
+
+static heard p, d;
+static asking a;
+static char folder[512];
+static fv_kv_tier *disk;
+
+static void prepare(void) {
+    make_checkpoint();
+    scratch_dir(folder, sizeof folder);
+}
+
+static void open_disk(uint64_t bytes) {
+    static const prefill_rig none;
+    fv_prefill_worker_options opt = workers.p;
+    fv_decode_options decode_opt = workers.d;
+    workers = none;
+    workers.p = opt;
+    workers.d = decode_opt;
+    cr_assert_eq(fv_kv_disk_open(folder, bytes, NULL, &disk), FV_OK, "%s", fv_last_error());
+    workers.p.prefix_bytes = 1 << 24;
+    workers.p.tier = disk;
+    open_workers();
+    ask_about_image(&a, workers.target);
+}
+
+static void close_disk(void) {
+    close_workers();
+    disk->ops->close(disk);
+}
+
+static const Fovea__Inference__V1__Report *ask(const char *text) {
+    fv_arena_fini(&p.arena);
+    p = (heard){0};
+    a.prompt.text = (char *)(uintptr_t)text;
+    run_well(&p, &a);
+    return p.report;
+}
+
+static uint64_t computed(const char *text) {
+    a.g.cache_off = true;
+    ask(text);
+    a.g.cache_off = false;
+    return first_digest(&p);
+}
+
+/* Waits until what the worker has kept is written. */
+static void wait_for_writes(void) {
+    uint64_t seen = 0;
+    for (int still = 0; still < 20; still++, usleep(5000)) {
+        uint64_t now = prefill_load().bytes_disk_written;
+        if (now != seen || now == 0) still = 0;
+        seen = now;
+    }
+}
+
+TestSuite(prefill_disk, .init = prepare, .fini = drop_checkpoint, .timeout = 120);
+
+Test(prefill_disk, a_worker_that_starts_anew_reads_what_another_has_computed) {
+    open_disk(1 << 24);
+    cr_assert_eq(ask(LONG)->n_prompt_cached, 0);
+    uint64_t first = first_digest(&p);
+    wait_for_writes();
+    uint64_t written = prefill_load().bytes_disk_written;
+    cr_assert_gt(ask(LONG)->n_prompt_cached, 0);
+    cr_assert_str_eq(p.report->cache_tier, "prefill");
+    cr_assert_eq(p.report->n_prompt_fetched, 0);
+    close_disk();
+
+    open_disk(1 << 24);
+    cr_assert_eq(prefill_load().bytes_prefix, 0);
+    const Fovea__Inference__V1__Report *r = ask(LONG);
+    cr_assert_str_eq(r->cache_tier, "disk");
+    cr_assert_geq(r->n_prompt_fetched, r->n_visual);
+    cr_assert_eq(r->n_prompt_fetched, r->n_prompt_cached);
+    cr_assert_gt(r->seconds_saved, 0);
+    cr_assert_eq(r->seconds_vision, 0, "the image is not encoded");
+    cr_assert_eq(first_digest(&p), first);
+    cr_assert_eq(prefill_load().bytes_disk_read, written);
+    r = ask(OTHER);
+    cr_assert_str_eq(r->cache_tier, "prefill", "it is in memory by now");
+    cr_assert_geq(r->n_prompt_cached, r->n_visual);
+    uint64_t other = first_digest(&p);
+    cr_assert_eq(other, computed(OTHER));
+    decode(&d, p.begun->ticket);
+    close_disk();
+}
+
+Test(prefill_disk, requests_that_come_together_read_it_once) {
+    enum { MANY = 6 };
+    static heard many[MANY];
+    static asking asks[MANY];
+    open_disk(1 << 24);
+    ask(LONG);
+    uint64_t first = first_digest(&p);
+    wait_for_writes();
+    uint64_t written = prefill_load().bytes_disk_written;
+    close_disk();
+    open_disk(1 << 24);
+    for (int i = 0; i < MANY; i++) {
+        ask_about_image(&asks[i], workers.target);
+        asks[i].prompt.text = (char *)(uintptr_t)LONG;
+        begin(&many[i], &asks[i]);
+    }
+    for (int i = 0; i < MANY; i++) {
+        net_wait(&workers.net, &many[i].over);
+        cr_assert_eq(many[i].end.status, FV_OK, "%s", many[i].why);
+        cr_assert_eq(first_digest(&many[i]), first);
+        cr_assert_gt(many[i].report->n_prompt_cached, 0);
+    }
+    cr_assert_eq(prefill_load().bytes_disk_read, written);
+    close_disk();
+}
+
+/* Writes a byte into every segment. */
+static void damage_all(void) {
+    char top[600], path[1200], file[2000];
+    snprintf(top, sizeof top, "%s/0/segments", folder);
+    DIR *dir = opendir(top);
+    for (struct dirent *e; (e = readdir(dir));) {
+        if (e->d_name[0] == '.') continue;
+        snprintf(path, sizeof path, "%s/%s", top, e->d_name);
+        DIR *tenant = opendir(path);
+        for (struct dirent *x; (x = readdir(tenant));) {
+            if (x->d_name[0] == '.') continue;
+            snprintf(file, sizeof file, "%s/%s", path, x->d_name);
+            FILE *f = fopen(file, "r+b");
+            fseek(f, 100, SEEK_SET);
+            fputs("rubbish", f);
+            fclose(f);
+        }
+        closedir(tenant);
+    }
+    closedir(dir);
+}
+
+Test(prefill_disk, rubbish_on_the_disk_is_computed_anew) {
+    open_disk(1 << 24);
+    ask(LONG);
+    uint64_t first = first_digest(&p);
+    wait_for_writes();
+    close_disk();
+    damage_all();
+    open_disk(1 << 24);
+    cr_assert_eq(ask(LONG)->n_prompt_cached, 0);
+    cr_assert_eq(first_digest(&p), first);
+    cr_assert_gt(prefill_load().n_disk_damaged, 0);
+    wait_for_writes();
+    close_disk();
+    open_disk(1 << 24);
+    cr_assert_gt(ask(LONG)->n_prompt_fetched, 0, "it was written again");
+    cr_assert_eq(first_digest(&p), first);
+    close_disk();
+}
+
+Test(prefill_disk, a_folder_that_cannot_be_written_costs_no_request) {
+    open_disk(1 << 24);
+    char top[600];
+    snprintf(top, sizeof top, "%s/0/segments", folder);
+    cr_assert_eq(rmdir(top), 0);
+    write_text(folder, "0/segments", "a file is in the way");
+    cr_assert_eq(ask(LONG)->n_prompt_cached, 0);
+    cr_assert_gt(ask(LONG)->n_prompt_cached, 0);
+    for (int i = 0; i < 400 && prefill_load().n_disk_failed == 0; i++) usleep(5000);
+    cr_assert_gt(prefill_load().n_disk_failed, 0);
+    cr_assert_eq(unlink(top), 0);
+    close_disk();
+}
+
+Test(prefill_disk, tenants_salts_and_cache_off_find_nothing_on_the_disk) {
+    open_disk(1 << 24);
+    ask(LONG);
+    wait_for_writes();
+    close_disk();
+    open_disk(1 << 24);
+    a.m.tenant = (char *)"other";
+    cr_assert_eq(ask(LONG)->n_prompt_cached, 0);
+    a.m.tenant = (char *)"";
+    a.g.cache_salt = (char *)"other";
+    cr_assert_eq(ask(LONG)->n_prompt_cached, 0);
+    a.g.cache_salt = (char *)"";
+    a.g.cache_off = true;
+    cr_assert_eq(ask(LONG)->n_prompt_cached, 0);
+    a.g.cache_off = false;
+    cr_assert_gt(ask(LONG)->n_prompt_fetched, 0);
+    close_disk();
+}
