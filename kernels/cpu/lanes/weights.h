@@ -87,12 +87,15 @@ static ALWAYS_INLINE __m512 int8_numbers_of(__m128i codes, const float *table,
 
 static ALWAYS_INLINE void int8_decoded(const int8_t *from, size_t n, quant_group g,
                                        const int8_numbers how, uint16_t *to) {
-    for (size_t i = 0; i < n; i += 16) {
-        __mmask16 mask = (__mmask16)(n - i < 16 ? (1u << (n - i)) - 1 : 0xffff);
-        __m512 x = int8_numbers_of(_mm_maskz_loadu_epi8(mask, from + i), g.table, how);
-        x = _mm512_fmadd_ps(_mm512_set1_ps(g.scale), x, _mm512_set1_ps(-g.min));
-        _mm256_mask_storeu_epi16(to + i, mask, bf16_of_16(x));
+    const __m512 scale = _mm512_set1_ps(g.scale), min = _mm512_set1_ps(-g.min);
+    for (; n >= 16; n -= 16, from += 16, to += 16) {
+        __m512 x = int8_numbers_of(_mm_loadu_si128((const void *)from), g.table, how);
+        _mm256_storeu_si256((void *)to, bf16_of_16(_mm512_fmadd_ps(scale, x, min)));
     }
+    if (n == 0) return;
+    const __mmask16 mask = (__mmask16)((1u << n) - 1);
+    __m512 x = int8_numbers_of(_mm_maskz_loadu_epi8(mask, from), g.table, how);
+    _mm256_mask_storeu_epi16(to, mask, bf16_of_16(_mm512_fmadd_ps(scale, x, min)));
 }
 #endif
 
