@@ -240,6 +240,32 @@ static void tables_by_hand(void) {
     }
 }
 
+/* A NaN among the codes of E4M3 makes its row NaN, and no other. */
+static void nan_by_hand(device_test *d) {
+    enum { K = 70 };
+    uint8_t w[2 * K];
+    float x[K], y[2], scale[2] = {0.5f, 0.5f};
+    memset(w, 0x38, sizeof w); /* 1 */
+    w[67] = 0xff;
+    for (int k = 0; k < K; k++) x[k] = 1;
+    fv_quant quant = {.scale = scale,
+                      .scale_type = FV_F32,
+                      .group = 96,
+                      .groups = 1,
+                      .row_bytes = K,
+                      .table = fv_e4m3};
+    fv_linear_args a = {.x = fv_tensor_of(x, FV_F32, 1, K), .n_part = 1};
+    a.part[0].w = fv_tensor_of(w, FV_INT8, 2, K);
+    a.part[0].w.quant = &quant;
+    a.part[0].y = fv_tensor_of(y, FV_F32, 1, 2);
+    for (int isa = 0; isa < 2; isa++) {
+        fv_backend *be = isa ? &d->be : &d->plain;
+        must(be->ops->linear(be, &a));
+        check(isnan(y[0]) && y[1] == 35.0f, "%g and %g, not NaN and 35", (double)y[0],
+              (double)y[1]);
+    }
+}
+
 /* Parts of one call, two of which read x in the same order and one as it is. */
 static void orders(device_test *d, int M) {
     enum { N = 20, K = 96, PARTS = 3 };
@@ -345,6 +371,7 @@ static void test_linear_int4(device_test *d) {
     decoded(d, FV_INT4, 32, false, true);
     decoded(d, FV_INT8, 16, false, true);
     tables_by_hand();
+    nan_by_hand(d);
     for (int M = 1; M < 40; M += 19) orders(d, M);
     integers_by_hand(d);
     halves_by_hand(d);
