@@ -184,6 +184,7 @@ def run_scripts(tests, seed, only=None):
                 "networks in other programs' forms":
                 ["stored_live.py", tests.parent / "bin/fovea", "--seed", seed],
                 "blocks of GGUF": ["gguf_golden.py", "--check"],
+                "LoRA adapters of PEFT": ["adapters.py", tests.parent / "bin" / "fovea"],
                 METHODS: ["methods/goldens.py"]}
     done = []
     for name, (script, *arguments) in commands.items():
