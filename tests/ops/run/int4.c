@@ -427,6 +427,8 @@ static void perf_weights_new(perf_weights *w, const perf_form *form) {
     w->codes = room(w->bytes * PERF_COPIES);
     for (size_t i = 0; i < w->bytes * PERF_COPIES; i++)
         w->codes[i] = t == FV_BF16 ? 0x3f : (uint8_t)(i * 2654435761u >> 13);
+    for (size_t i = 0; form->e4m3 && i < w->bytes * PERF_COPIES; i++)
+        if ((w->codes[i] & 0x7f) == 0x7f) w->codes[i] = 0; /* files have no NaN */
     w->scale = room((w->n_scale + 1) * PERF_COPIES * w->scale_bytes);
     for (size_t i = 0; i < w->n_scale * PERF_COPIES; i++) {
         if (t == FV_INT4)
