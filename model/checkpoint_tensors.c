@@ -251,11 +251,11 @@ static fv_status refuse_leftover(const fv_checkpoint *ck) {
             n_sound++;
             continue;
         }
-        if (fv_stored_is_unused(&ck->stored, t->canonical)) continue;
         if (!fv_compressed_belongs(t->canonical, want.name) &&
             !fv_stored_belongs(&ck->stored, t->canonical, want.name))
             strcpy(want.name, t->canonical);
         if (bsearch(&want, all, (size_t)n, sizeof *all, by_name)) continue;
+        if (fv_stored_is_unused(&ck->stored, t)) continue;
         st = FV_FAIL(FV_EDATA,
                      "%s: tensor '%s' in %s is not one of the network that config.json describes: "
                      "is config.json the one that belongs to these weights?",

@@ -223,7 +223,8 @@ static fv_status look_at_config(inspector *i) {
     if (fv_checkpoint_file(i->in->path, "config.json", CONFIG_MAX, path, &text, &bytes) != FV_OK ||
         !text)
         return FV_OK;
-    fv_status st = fv_json_object(text, bytes, path, &root);
+    fv_status st = fv_stored_join_config(i->in->path, &text, &bytes);
+    if (st == FV_OK) st = fv_json_object(text, bytes, path, &root);
     free(text);
     if (st != FV_OK) return FV_OK; /* reading the network's shape reports it */
     const json_t *q = json_object_get(root, "quantization_config"), *t;

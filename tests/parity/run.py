@@ -181,6 +181,8 @@ def run_scripts(tests, seed, only=None):
                 ["layout_golden.py", "--live", "1000", "--seed", seed, tests / "image_dump"],
                 "weights of compressed-tensors": ["compressed_golden.py", "--check"],
                 "weights in other programs' forms": ["stored_golden.py", "--check"],
+                "networks in other programs' forms":
+                ["stored_live.py", tests.parent / "bin/fovea", "--seed", seed],
                 "blocks of GGUF": ["gguf_golden.py", "--check"],
                 "LoRA adapters of PEFT": ["adapters.py", tests.parent / "bin" / "fovea"],
                 METHODS: ["methods/goldens.py"]}
