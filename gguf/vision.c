@@ -294,7 +294,7 @@ static fv_status process_llava(const maker *k) {
 /* ---- the table ------------------------------------------------------------------------------- */
 
 static const char *const of_qwen2vl[] = {"qwen2vl", NULL};
-static const char *const of_qwen3vl[] = {"qwen3vl", "qwen3vlmoe", NULL};
+static const char *const of_qwen3vl[] = {"qwen3vl", "qwen3vlmoe", "qwen35", "qwen35moe", NULL};
 static const char *const of_gemma3[] = {"gemma3", NULL};
 static const char *const of_llama[] = {"llama", NULL};
 static const char *const of_mistral[] = {"llama", "mistral3", NULL};

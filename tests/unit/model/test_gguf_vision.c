@@ -58,11 +58,15 @@ static void assert_same_all(const char *what, const void *a, const void *b, size
 /* Experts' matrices, which are transposed in safetensors alone. */
 static void assert_same_text(const fv_checkpoint *a, const fv_checkpoint *b) {
     const fv_text_weights *v = fv_checkpoint_text(a), *w = fv_checkpoint_text(b);
+    const fv_text_config *t = &fv_checkpoint_config(b)->text;
     assert_same("embedding", &v->embed, &w->embed);
     assert_same("head", &v->head, &w->head);
     assert_same("last norm", &v->norm, &w->norm);
-    for (int l = 0; l < fv_checkpoint_config(a)->text.n_layer; l++)
+    for (int l = 0; l < t->n_layer; l++)
         assert_same_all("text layer", &v->layer[l], &w->layer[l], sizeof v->layer[l]);
+    for (int l = 0; l < t->n_layer * t->recurrent.n; l++)
+        assert_same_all("recurrent layer", &v->recurrent[l], &w->recurrent[l],
+                        sizeof v->recurrent[l]);
 }
 
 static void assert_same_vision(const fv_checkpoint *a, const fv_checkpoint *b) {
@@ -97,6 +101,9 @@ static void assert_same_config(const fv_model_config *a, const fv_model_config *
     cr_assert_float_eq(x->rope.theta, y->rope.theta, 1);
     cr_assert_float_eq(x->rms_eps, y->rms_eps, 1e-9f);
     cr_assert_eq(x->n_active, y->n_active);
+    cr_assert_eq(x->n_layer, y->n_layer);
+    cr_assert_eq(memcmp(&x->recurrent, &y->recurrent, sizeof x->recurrent), 0);
+    cr_assert_eq(x->rope.rotary, y->rope.rotary);
     const fv_vision_config *v = &a->vision, *w = &b->vision;
     /* layers after the last whose outputs are used are not in LLaVA's mmproj files */
     cr_assert_eq(a->layout.family == FV_LAYOUT_LLAVA ? v->feature_layer[0] : v->n_layer,
@@ -150,6 +157,8 @@ Test(gguf_vision, qwen2_vl_is_the_same_in_gguf) { converted_is_same("qwen2_vl");
 Test(gguf_vision, qwen2_5_vl_is_the_same_in_gguf) { converted_is_same("qwen2_5_vl"); }
 Test(gguf_vision, qwen3_vl_is_the_same_in_gguf) { converted_is_same("qwen3_vl"); }
 Test(gguf_vision, qwen3_vl_moe_is_the_same_in_gguf) { converted_is_same("qwen3_vl_moe"); }
+Test(gguf_vision, qwen3_5_is_the_same_in_gguf) { converted_is_same("qwen3_5"); }
+Test(gguf_vision, qwen3_5_moe_is_the_same_in_gguf) { converted_is_same("qwen3_5_moe"); }
 Test(gguf_vision, gemma3_is_the_same_in_gguf) { converted_is_same("gemma3"); }
 Test(gguf_vision, idefics3_is_the_same_in_gguf) { converted_is_same("idefics3"); }
 Test(gguf_vision, smolvlm_is_the_same_in_gguf) { converted_is_same("smolvlm"); }
