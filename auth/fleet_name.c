@@ -15,6 +15,12 @@ fv_status fv_worker_name_check(const char *name) {
     return FV_OK;
 }
 
+fv_status fv_zone_check(const char *zone) {
+    if (!*zone || fv_worker_name_check(zone) == FV_OK) return FV_OK;
+    return FV_FAIL(FV_EINVAL, "a zone's name has 1 to %d letters, digits and \"._:-[]\"",
+                   FV_WORKER_NAME_MAX);
+}
+
 /* Length of the host at the beginning; 0: no host. */
 static size_t host_length(const char *address) {
     if (address[0] != '[') return strspn(address, ALNUM ".-_");

@@ -77,6 +77,6 @@ void fv_gguf_free_vocab(fv_gguf_vocab *v);
  * tokens that it can be cut into, by descending score, and for equal scores longer first parts first.
  * `ids`: {token: id}. Like generate_merges in transformers (tokenization_utils_sentencepiece.py). */
 fv_status fv_gguf_merges(const fv_gguf *g, const fv_gguf_vocab *v, const json_t *ids,
-                         fv_gguf_json *m, json_t *merges);
+                         json_t *merges);
 
 #endif

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/file.h"
 #include "gguf/internal.h"
@@ -72,6 +73,17 @@ static fv_status text_of_files(const fv_gguf_files *f, const char *name, char **
     return st;
 }
 
+/* A link that leads nowhere is a fault: a file that may be absent was meant to be there. */
+static fv_status check_link(const char *path) {
+    char target[FV_CHECKPOINT_PATH];
+    ssize_t n = readlink(path, target, sizeof target);
+    if (n < 0) return FV_OK;
+    return FV_FAIL(FV_ENOTFOUND,
+                   "%s is a link to %.*s, which is not there: download the file again, or copy "
+                   "what the link leads to (cp -L)",
+                   path, (int)n, target);
+}
+
 fv_status fv_checkpoint_file(const char *from, const char *name, size_t most,
                              char path[FV_CHECKPOINT_PATH], char **text, size_t *bytes) {
     fv_gguf_files files;
@@ -85,6 +97,11 @@ fv_status fv_checkpoint_file(const char *from, const char *name, size_t most,
         return text_of_files(&files, name, text, bytes);
     }
     FV_TRY(fv_path_join(from, name, path, FV_CHECKPOINT_PATH));
-    if (!fv_file_exists(path)) return FV_OK;
-    return fv_file_read(path, most, text, bytes);
+    if (!fv_file_exists(path)) return check_link(path);
+    FV_TRY(fv_file_read(path, most, text, bytes));
+    if (!fv_file_is_pointer(*text, *bytes)) return FV_OK;
+    free(*text);
+    *text = NULL;
+    *bytes = 0;
+    return fv_file_pointer_error(path);
 }

@@ -9,7 +9,7 @@
 
 /* Reads the file `name`, of at most `most` bytes, of the checkpoint `from`, a directory or GGUF
  * files (files.h). Gives *text (free it; *bytes of it and a NUL), NULL if there is no such file, and in `path`
- * its name for error messages. */
+ * its name for error messages. FV_ENOTFOUND: a link that leads nowhere; FV_EDATA: a Git LFS pointer. */
 fv_status fv_checkpoint_file(const char *from, const char *name, size_t most,
                              char path[FV_CHECKPOINT_PATH], char **text, size_t *bytes);
 

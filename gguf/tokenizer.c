@@ -215,8 +215,7 @@ static fv_status add_sentencepiece(const fv_gguf *g, const fv_gguf_vocab *v, fv_
     for (size_t i = 0; i < v->n; i++)
         if ((int)v->type[i] == FV_GGUF_UNKNOWN)
             fv_gguf_put(m, model, "unk_token", json_stringn(v->token[i].s, v->token[i].n));
-    return fv_gguf_merges(g, v, json_object_get(model, "vocab"), m,
-                          json_object_get(model, "merges"));
+    return fv_gguf_merges(g, v, json_object_get(model, "vocab"), json_object_get(model, "merges"));
 }
 
 /* Adds the template that puts BOS before a text, if the file or its pre-tokenizer says so. */

@@ -3,6 +3,7 @@
 
 #include "gguf/texts.h"
 #include "model/checkpoint_internal.h"
+#include "model/folder.h"
 #include "text/json.h"
 
 enum { CONFIG_MAX = 1 << 20 };
@@ -10,9 +11,7 @@ enum { CONFIG_MAX = 1 << 20 };
 fv_status fv_checkpoint_read_config(fv_checkpoint *ck, const char *dir) {
     char path[FV_CHECKPOINT_PATH], *text;
     FV_TRY(fv_checkpoint_file(dir, "config.json", CONFIG_MAX, path, &text, &ck->config_bytes));
-    if (!text)
-        return FV_FAIL(FV_ENOTFOUND, "%s does not exist; is '%s' a checkpoint directory?", path,
-                       dir);
+    if (!text) return fv_folder_no_config(dir);
     fv_status st = fv_arena_strndup(&ck->arena, text, ck->config_bytes, &ck->config_text);
     free(text);
     FV_TRY(st);

@@ -68,7 +68,7 @@ static fv_status make_view(fv_checkpoint *ck, const fv_shard_tensor *t, const fv
     int32_t rows, cols;
     fv_tensor_specs_view(e, &rows, &cols);
     void *data = (void *)(uintptr_t)t->entry->data;
-    if ((uintptr_t)data % fv_dtype_bytes(dtype)) {
+    if ((uintptr_t)data % fv_dtype_bytes(dtype) && !ck->headers_only) {
         FV_TRY(fv_arena_alloc(&ck->arena, t->entry->bytes, &data));
         memcpy(data, t->entry->data, t->entry->bytes);
     }
@@ -120,11 +120,19 @@ static fv_status place_repacked(fv_checkpoint *ck, fv_used_tensor *u, bool *repa
     bool blocks = fv_gguf_is_blocks(u->found->entry->dtype);
     const fv_gguf_form *form = u->found->form;
     fv_dtype dtype;
+    if (u->stored.form) {
+        *repacked = true;
+        FV_TRY(fv_stored_place(&u->stored, e, &ck->arena));
+        u->view = u->stored.view;
+        return FV_OK;
+    }
     *repacked = heads > 0 || blocks || (form && (form->n_more || form->tiles.each > 1));
     if (!*repacked) return FV_OK;
     FV_TRY(check_shape(u->found, e));
     if (!blocks) FV_TRY(read_dtype(u->found, &dtype));
     fv_tensor_specs_view(e, &rows, &cols);
+    u->view = fv_tensor_of(NULL, FV_BF16, rows, cols);
+    if (ck->headers_only) return FV_OK;
     u->gguf = (fv_gguf_weight){
         .type = u->found->entry->dtype, .data = u->found->entry->data, .heads = heads};
     if (form) {
@@ -208,12 +216,19 @@ static bool predicts_ahead(const fv_text_config *t, const char *name) {
            layer - t->n_layer < t->n_predict;
 }
 
+/* Whether a tensor is of Gemma 4's tower or connector for sound, which is not read. */
+static bool is_of_sound(const fv_text_config *t, const char *name) {
+    return t->slide_d > 0 &&
+           (!strncmp(name, "model.audio_tower.", 18) || !strncmp(name, "model.embed_audio.", 18));
+}
+
 /* Refuses a tensor that config.json does not account for: the network would differ from the trained
  * one. */
 static fv_status refuse_leftover(const fv_checkpoint *ck) {
     fv_tensor_spec *all, want;
     int32_t n;
     int32_t n_predict = 0; /* of layers that predict tokens further ahead */
+    int32_t n_sound = 0;
     fv_status st = FV_OK;
     FV_TRY(fv_tensor_specs_build(&ck->cfg, true, &all, &n));
     qsort(all, (size_t)n, sizeof *all, by_name);
@@ -223,7 +238,14 @@ static fv_status refuse_leftover(const fv_checkpoint *ck) {
             n_predict++;
             continue;
         }
-        if (!fv_compressed_belongs(t->canonical, want.name)) strcpy(want.name, t->canonical);
+        if (is_of_sound(&ck->cfg.text, t->canonical)) {
+            n_sound++;
+            continue;
+        }
+        if (fv_stored_is_unused(&ck->stored, t->canonical)) continue;
+        if (!fv_compressed_belongs(t->canonical, want.name) &&
+            !fv_stored_belongs(&ck->stored, t->canonical, want.name))
+            strcpy(want.name, t->canonical);
         if (bsearch(&want, all, (size_t)n, sizeof *all, by_name)) continue;
         st = FV_FAIL(FV_EDATA,
                      "%s: tensor '%s' in %s is not one of the network that config.json describes: "
@@ -231,6 +253,7 @@ static fv_status refuse_leftover(const fv_checkpoint *ck) {
                      ck->dir, t->entry->name, t->file);
     }
     free(all);
+    if (n_sound) FV_LOG(INFO, MODEL, "event=sound tensors=%d use=none", n_sound);
     if (n_predict) FV_LOG(INFO, MODEL, "event=mtp tensors=%d use=none", n_predict);
     return st;
 }
@@ -263,7 +286,30 @@ fv_status fv_checkpoint_split_fused(fv_checkpoint *ck) {
 
 /* Bytes of the tensor in memory, or in the mapped file. */
 size_t fv_checkpoint_tensor_bytes(const fv_used_tensor *u) {
+    if (u->stored.form) return u->stored.bytes;
     return u->gguf.data ? fv_gguf_bytes(&u->gguf) : u->found->entry->bytes;
+}
+
+/* Says in which forms weights are stored, one line each. */
+static void log_stored(const fv_checkpoint *ck) {
+    if (ck->stored.kv_cache)
+        FV_LOG(WARN, MODEL,
+               "event=kv-cache-scheme use=none reason=\"keys and values are stored as --kv-dtype "
+               "says, not quantized as the checkpoint's kv_cache_scheme asks\"");
+    for (int32_t i = 0; i < ck->n_used; i++) {
+        const struct fv_stored_form *form = ck->used[i].stored.form;
+        int32_t n = 0, first = i;
+        size_t bytes = 0;
+        for (int32_t j = 0; form && j < ck->n_used; j++) {
+            if (ck->used[j].stored.form != form) continue;
+            if (j < first) first = j;
+            bytes += ck->used[j].stored.bytes;
+            n++;
+        }
+        if (form && first == i)
+            FV_LOG(INFO, MODEL, "event=quantized form=%s weights=%d bytes=%zu",
+                   fv_stored_name(&ck->used[i].stored), n, bytes);
+    }
 }
 
 fv_status fv_checkpoint_open_tensors(fv_checkpoint *ck) {
@@ -278,10 +324,14 @@ fv_status fv_checkpoint_open_tensors(fv_checkpoint *ck) {
     if (cfg->video_tower) FV_TRY(FV_ARENA_NEW(&ck->arena, cfg->vision.n_layer, ck->video.layer));
     fv_compressed compressed;
     FV_TRY(fv_compressed_parse(ck->config_text, ck->config_bytes, "config.json", &compressed));
+    FV_TRY(fv_stored_parse(ck->config_text, ck->config_bytes, "config.json", &ck->stored));
     const fv_tensor_spec *absent_half = NULL; /* half of a tied pair */
     for (int32_t i = 0; i < ck->n_manifest; i++) {
         const fv_tensor_spec *e = &ck->manifest[i];
-        const fv_shard_tensor *integers = fv_compressed_find(ck->shards, e);
+        fv_used_tensor *u = &ck->used[ck->n_used];
+        const fv_shard_tensor *integers;
+        FV_TRY(fv_stored_find(&ck->stored, ck->shards, e, &u->stored, &integers));
+        if (!integers) integers = fv_compressed_find(ck->shards, e);
         const fv_shard_tensor *t = integers ? integers : find_tensor(ck, e->name);
         bool in_pair = e->role == FV_ROLE_HEAD || !strcmp(e->name, "text.embed_tokens.weight");
         if (!t && e->optional) continue;
@@ -290,7 +340,6 @@ fv_status fv_checkpoint_open_tensors(fv_checkpoint *ck) {
             absent_half = e;
             continue;
         }
-        fv_used_tensor *u = &ck->used[ck->n_used];
         bool repacked;
         u->expected = e;
         u->found = t;
@@ -305,6 +354,7 @@ fv_status fv_checkpoint_open_tensors(fv_checkpoint *ck) {
         *fv_checkpoint_slot(ck, e) = u->view;
     }
     tie_head(ck);
+    log_stored(ck);
     FV_TRY(fv_checkpoint_split_fused(ck));
     return refuse_leftover(ck);
 }

@@ -57,6 +57,10 @@ typedef struct fv_engine {
 fv_status fv_engine_open(const fv_engine_options *opt, fv_engine *out);
 void fv_engine_close(fv_engine *e);
 
+/* FV_EDATA: the image token is beyond the vocabulary, and the tokenizer of `from` lacks it. */
+fv_status fv_engine_check_tokenizer(const fv_model_config *cfg, const fv_tokenizer *tok,
+                                    const char *from);
+
 /* Number of layers run so far, of text model and tower: it grows while something is computed. Any
  * thread. */
 uint64_t fv_engine_layers_run(const fv_engine *e);

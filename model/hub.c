@@ -8,6 +8,7 @@
 
 #include "common/file.h"
 #include "gguf/files.h"
+#include "model/folder.h"
 #include "text/json.h"
 
 enum { COMMIT_MAX = 128, INDEX_MAX = 64 << 20, MISSING_MAX = 600 };
@@ -156,25 +157,41 @@ static fv_status take_gguf(const char *model, char dir[FV_HUB_PATH_MAX], bool *t
     return f.n == 1 && !*f.mmproj ? copy(f.model, dir) : FV_OK;
 }
 
+static bool has_tokenizer(const char *dir) {
+    return is_in(dir, "tokenizer.json") || is_in(dir, "tokenizer.model") ||
+           is_in(dir, "tekken.json") || (is_in(dir, "vocab.json") && is_in(dir, "merges.txt"));
+}
+
+/* Whether there are weights, or files that opening the folder explains (model/folder.h). */
+static bool has_weights(const char *dir) {
+    fv_folder f;
+    if (fv_folder_open(dir, &f) != FV_OK) return false;
+    bool found = fv_folder_ending(&f, ".bin", 0) != NULL;
+    for (int32_t i = 0; i < f.n && !found; i++)
+        found = !f.file[i].target && (fv_folder_is_weights(f.file[i].name) ||
+                                      !strcmp(f.file[i].name, "consolidated.safetensors"));
+    fv_folder_close(&f);
+    return found;
+}
+
 /* Interrupted downloads leave snapshots without some of their files. */
 static fv_status check_snapshot(const char *model, char dir[FV_HUB_PATH_MAX]) {
     char missing[MISSING_MAX] = "";
     bool taken = false;
     FV_TRY(take_gguf(model, dir, &taken));
     if (taken) return FV_OK;
-    static const char *const needed[] = {"config.json", "tokenizer.json"};
-    for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
-        if (!is_in(dir, needed[i])) add_missing(missing, needed[i]);
+    if (!is_in(dir, "config.json")) add_missing(missing, "config.json");
+    if (!has_tokenizer(dir)) add_missing(missing, "tokenizer.json");
     if (is_in(dir, index_name))
         FV_TRY(add_missing_shards(dir, missing));
-    else if (!is_in(dir, "model.safetensors"))
+    else if (!has_weights(dir))
         add_missing(missing, "model.safetensors");
     if (!*missing) return FV_OK;
     return FV_FAIL(FV_ENOTFOUND, "%s lacks %s in %s: `hf download %s` fetches what is missing",
                    model, missing, dir, model);
 }
 
-fv_status fv_hub_find(const fv_hub_places *p, const char *model, char out[FV_HUB_PATH_MAX]) {
+fv_status fv_hub_locate(const fv_hub_places *p, const char *model, char out[FV_HUB_PATH_MAX]) {
     char hub[FV_HUB_PATH_MAX];
     if (fv_file_exists(model) || fv_gguf_model_bytes(model) < strlen(model))
         return copy(model, out);
@@ -185,8 +202,12 @@ fv_status fv_hub_find(const fv_hub_places *p, const char *model, char out[FV_HUB
             "model as on the Hugging Face Hub, ORG/NAME",
             model);
     FV_TRY(find_cache(p, hub));
-    FV_TRY(find_snapshot(model, hub, out));
-    return check_snapshot(model, out);
+    return find_snapshot(model, hub, out);
+}
+
+fv_status fv_hub_find(const fv_hub_places *p, const char *model, char out[FV_HUB_PATH_MAX]) {
+    FV_TRY(fv_hub_locate(p, model, out));
+    return fv_file_exists(model) ? FV_OK : check_snapshot(model, out);
 }
 
 /* ---- names ------------------------------------------------------------------------------- */

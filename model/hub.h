@@ -30,6 +30,9 @@ typedef struct fv_hub_places {
  * how to get it. */
 fv_status fv_hub_find(const fv_hub_places *places, const char *model, char out[FV_HUB_PATH_MAX]);
 
+/* The same, whatever files the model in the cache has: its folder. */
+fv_status fv_hub_locate(const fv_hub_places *places, const char *model, char out[FV_HUB_PATH_MAX]);
+
 /* The name under which a checkpoint at this path is served, cut to `cap` bytes: ORG/NAME in the cache,
  * elsewhere the last part of the path. */
 void fv_hub_name(const char *path, char *out, size_t cap);

@@ -13,6 +13,7 @@
 #include "common/file.h"
 #include "common/limits.h"
 #include "gguf/texts.h"
+#include "model/folder.h"
 #include "text/json.h"
 
 enum { PATH_CAP = 4096, INDEX_MAX = 64 << 20, FILES_MAX = 4096 };
@@ -83,6 +84,13 @@ static fv_status list_gguf(fv_shards *sh, bool mmproj) {
     return FV_OK;
 }
 
+static fv_status fail_absent(const char *dir, const char *name, const char *index_path) {
+    char get[PATH_CAP + 64];
+    fv_folder_download(dir, get, sizeof get);
+    return FV_FAIL(FV_ENOTFOUND, "%s names shard '%s', which is missing: %s fetches it", index_path,
+                   name, get);
+}
+
 static fv_status open_gguf_files(fv_shards *sh, const fv_gguf_files *f) {
     char path[FV_CHECKPOINT_PATH];
     FV_TRY(FV_ARENA_NEW(&sh->arena, f->n + 1, sh->file));
@@ -103,8 +111,7 @@ static fv_status need_file(fv_shards *sh, json_t *opened, const char *dir, const
         return FV_FAIL(FV_EUNSUPPORTED, "%s: more than %d shards", index_path, FILES_MAX);
     if (!known) {
         fv_status st = open_shard(sh, dir, name);
-        if (st == FV_ENOTFOUND)
-            return FV_FAIL(FV_ENOTFOUND, "%s names shard '%s', which is missing", index_path, name);
+        if (st == FV_ENOTFOUND) return fail_absent(dir, name, index_path);
         FV_TRY(st);
         if (json_object_set_new_nocheck(opened, name, json_integer(at)) != 0)
             return FV_FAIL(FV_ENOMEM, "%s: no memory", index_path);
@@ -160,6 +167,19 @@ static fv_status open_index(fv_shards *sh, const char *dir, const char *path) {
     return st;
 }
 
+/* Opens all safetensors of a folder that has neither of the usual names. */
+static fv_status open_unnamed(fv_shards *sh, const char *dir) {
+    fv_folder f;
+    FV_TRY(fv_folder_open(dir, &f));
+    fv_status st = fv_folder_check_shards(&f);
+    if (st == FV_OK) st = FV_ARENA_NEW(&sh->arena, f.n, sh->file);
+    for (int32_t i = 0; i < f.n && st == FV_OK; i++)
+        if (fv_folder_is_weights(f.file[i].name)) st = open_shard(sh, dir, f.file[i].name);
+    fv_folder_close(&f);
+    FV_TRY(st);
+    return sh->n_file ? FV_OK : fv_folder_no_weights(dir);
+}
+
 static fv_status open_files(fv_shards *sh, const char *dir) {
     char path[PATH_CAP];
     fv_gguf_files gguf;
@@ -172,10 +192,7 @@ static fv_status open_files(fv_shards *sh, const char *dir) {
     }
     FV_TRY(fv_path_join(dir, index_name, path, sizeof path));
     if (fv_file_exists(path)) return open_index(sh, dir, path);
-    return FV_FAIL(FV_ENOTFOUND,
-                   "%s has neither %s nor %s, nor a GGUF file; convert weights in other formats "
-                   "(.bin) to safetensors first",
-                   dir, single_name, index_name);
+    return open_unnamed(sh, dir);
 }
 
 static int by_canonical(const void *a, const void *b) {

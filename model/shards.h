@@ -3,9 +3,9 @@
 
 /* The weight files of one checkpoint, mapped, and one table of their tensors.
  *
- * A directory has either model.safetensors alone, or model.safetensors.index.json and the shards
- * that it names; GGUF files are those of gguf/files.h. If several shards have a tensor, the index says
- * which one is used. */
+ * A directory has model.safetensors alone, or model.safetensors.index.json and the shards that it
+ * names, or safetensors of any name; GGUF files are those of gguf/files.h. If several shards have a
+ * tensor, the index says which one is used. */
 #include "model/families/name_mapping.h"
 #include "model/gguf_tensors.h"
 #include "model/safetensors.h"

@@ -118,9 +118,12 @@ static fv_status choose_fleet(const fv_request *r, fv_fleet **out) {
     if (c->len > FV_CONVERSATION_ID_BYTES && c->len <= FV_CONVERSATION_BYTES_MAX)
         memcpy(name, c->data + FV_CONVERSATION_ID_BYTES, c->len - FV_CONVERSATION_ID_BYTES);
     const fv_registered_worker *w = fv_registry_find(m, name);
-    if (!w || !fv_fleet_model(w->fleet)) return fv_registry_choose_fleet(m, r->msg->model, out);
+    const Fovea__Inference__V1__TokenRules *rules = r->msg->rules;
+    bool ruled = rules && protobuf_c_message_get_packed_size(&rules->base) > 0;
+    if (!w || !fv_fleet_model(w->fleet))
+        return fv_registry_choose_fleet_for(m, r->msg->model, ruled, out);
     *out = w->fleet;
-    return FV_OK;
+    return ruled ? fv_fleet_check_rules(w->fleet) : FV_OK;
 }
 
 /* Checks that the tenant may use the policy. A kept conversation has the policy that it was begun with. */

@@ -30,13 +30,18 @@ static bool has_place(const fv_registered_worker *w, const fv_constraints *const
 /* Requests of all routers at the worker. */
 static int32_t requests(const fv_registered_worker *w) { return w->n_taken + w->n_foreign; }
 
-static bool has_slot(const fv_registered_worker *w) {
-    int64_t slots = w->load.slots, spare = slots / 4;
+/* Whether the worker has fewer requests than slots, and than spare ones beyond those. */
+static bool has_slots(const fv_registered_worker *w, int64_t spare) {
+    int64_t slots = w->load.slots;
     int64_t unread = w->load.n_unread, unread_most = FV_UNREAD_SLOTS * slots;
     if (slots == 0) return true; /* not reported */
-    if (spare < FV_SPARE_SLOTS) spare = FV_SPARE_SLOTS;
     if (unread > unread_most) unread = unread_most;
     return requests(w) - unread < slots + spare;
+}
+
+static bool has_slot(const fv_registered_worker *w) {
+    int64_t spare = w->load.slots / 4;
+    return has_slots(w, spare < FV_SPARE_SLOTS ? FV_SPARE_SLOTS : spare);
 }
 
 /* Tokens of the answer that the worker reserves KV for when it begins, beyond those that it has. */
@@ -90,9 +95,15 @@ static fv_registered_worker *better(fv_registered_worker *a, fv_registered_worke
     return requests(b) < requests(a) ? b : a;
 }
 
+static bool is_there(const fv_registered_worker *w, const fv_constraints *constraints) {
+    if (constraints->where == FV_EVERYWHERE) return true;
+    bool inside = strcmp(w->intro->zone, constraints->zone) == 0;
+    return inside == (constraints->where == FV_INSIDE_ZONE);
+}
+
 static bool is_candidate(const fv_registered_worker *w, const fv_constraints *constraints) {
     return w->state == FV_WORKER_READY && w->role == constraints->role &&
-           !(constraints->no_other_suspect && w->n_suspect) &&
+           is_there(w, constraints) && !(constraints->no_other_suspect && w->n_suspect) &&
            fv_registered_worker_has_room(w, constraints);
 }
 
@@ -142,6 +153,29 @@ static fv_registered_worker *choose(const fv_fleet *f, const fv_constraints *con
     return w;
 }
 
+/* Whether a request would begin much later at `near` than at `far`. */
+static bool begins_later(const fv_registered_worker *near, const fv_registered_worker *far,
+                         const fv_constraints *constraints) {
+    if (near->role == FV_WORKER_DECODE) return !has_slots(near, 0) && has_slots(far, 0);
+    return requests(near) > requests(far) &&
+           prefill_s(near, constraints) > 2 * prefill_s(far, constraints);
+}
+
+/* A worker that has just failed, or rests, is taken only if there is no other in any zone. */
+static fv_registered_worker *choose_by_zone(const fv_fleet *f, const fv_constraints *constraints) {
+    if (!constraints->zone || !*constraints->zone) return choose(f, constraints);
+    fv_constraints side = *constraints;
+    side.ignore_backoff = false;
+    side.exclude_strictly = true;
+    side.where = FV_INSIDE_ZONE;
+    fv_registered_worker *near = choose(f, &side);
+    side.where = FV_OUTSIDE_ZONE;
+    fv_registered_worker *far = choose(f, &side);
+    if (near && far) return begins_later(near, far, constraints) ? far : near;
+    if (near || far) return near ? near : far;
+    return choose(f, constraints);
+}
+
 /* Whether an empty pool of this worker would have room. */
 static bool is_large_enough(const fv_registered_worker *w, const fv_constraints *constraints) {
     uint64_t capacity = w->load.bytes_capacity;
@@ -171,8 +205,8 @@ fv_registered_worker *fv_balance(const fv_fleet *f, const fv_constraints *constr
     fv_registered_worker *w = NULL;
     apart.no_other_suspect = true;
     apart.ignore_backoff = false;
-    if (constraints->suspect) w = choose(f, &apart);
-    return w ? w : choose(f, constraints);
+    if (constraints->suspect) w = choose_by_zone(f, &apart);
+    return w ? w : choose_by_zone(f, constraints);
 }
 
 uint64_t fv_balance_largest_capacity(const fv_fleet *f, Fovea__Inference__V1__Role role) {

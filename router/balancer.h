@@ -14,6 +14,11 @@
  * Answers whose clients do not read have given their slot away and do not count, up to FV_UNREAD_SLOTS times the
  * slots. A worker that does not report its slots gets any number.
  *
+ * ZONES. Workers of the zone that the constraints name come first. A worker elsewhere gets the request if none of the zone
+ * has room, or if it would begin sooner: a decode worker now instead of after another answer, a prefill worker
+ * with fewer requests in less than half the time. A router asks for a decode worker of its own zone, and then for a prefill worker of that
+ * one's zone, because keys and values are most of what a request moves.
+ *
  * Other routers use the same workers, so a worker's free memory is estimated from its last report
  * and from what this router has sent it. The worker decides. A worker that refuses for lack of
  * memory gets nothing until it reports again.
@@ -51,10 +56,13 @@ typedef struct fv_constraints {
     bool ignore_backoff;
     /* Also a worker that has as many requests as it can start soon. */
     bool ignore_slots;
+    const char *zone; /* whose workers come first; NULL or "": none do */
     double now_s;
     /* Prefill: the work, to compare workers of different speed. NULL: do not compare. */
     const fv_estimate *estimate;
     const fv_work *work;
+    /* private: workers of the zone only, or of others only */
+    enum { FV_EVERYWHERE = 0, FV_INSIDE_ZONE, FV_OUTSIDE_ZONE } where;
 } fv_constraints;
 
 /* Bytes that the worker would reserve for the request at first, at most. */

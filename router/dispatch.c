@@ -92,6 +92,7 @@ static lack choose_pair(const fv_request *r, bool wake, double now_s, fv_registe
                                   .exclude = r->exclude_d ? r->last_d : "",
                                   .exclude_strictly = now_s < r->exclude_until_s,
                                   .ignore_backoff = wake,
+                                  .zone = r->relay->opt.zone,
                                   .now_s = now_s,
                                   .estimate = &f->estimate,
                                   .work = &r->work};
@@ -101,6 +102,7 @@ static lack choose_pair(const fv_request *r, bool wake, double now_s, fv_registe
     if (needs_decode(r) && !(*d = choose_decode(r, constraints, &no_slot)))
         return no_slot ? LACKS_SLOT : LACKS_MEMORY;
     constraints.role = FV_WORKER_PREFILL;
+    if (*d && *(*d)->intro->zone) constraints.zone = (*d)->intro->zone;
     constraints.exclude = r->exclude_p ? r->last_p : "";
     return (*p = choose_prefill(r, constraints)) ? LACKS_NOTHING : LACKS_PLACE;
 }
@@ -241,10 +243,13 @@ static void requeue_if_room_elsewhere(fv_request *r, double now_s) {
 
 /* ---- whose turn it is ------------------------------------------------------------------- */
 
+/* A sharer without a request at any prefill worker takes no place that others wait for (choose_prefill), so it overtakes
+ * them: their requests may hold places for long and use little, as those whose grammars are being compiled. */
 static bool is_blocked(const fv_request *r) {
     const fv_fleet_share *share = fv_fleet_share_of(r->fleet, r->sharer);
-    return r->fleet->waits_for_memory || r->start_tag >= r->fleet->overtake_before ||
-           (share && share->blocked);
+    const bool holds_none = share && share->n_prefill == 0;
+    return r->fleet->waits_for_memory || (share && share->blocked) ||
+           (!holds_none && r->start_tag >= r->fleet->overtake_before);
 }
 
 void fv_dispatch(fv_relay *relay) {

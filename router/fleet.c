@@ -216,18 +216,38 @@ static bool draw(int32_t n, int32_t of) {
     return x % (uint64_t)of < (uint64_t)n;
 }
 
+/* Workers that know TokenRules say so with the version of their grammars; older ones would ignore them. */
+fv_status fv_fleet_check_rules(const fv_fleet *f) {
+    if (strstr(f->compat.text, "\ngrammar=")) return FV_OK;
+    return FV_FAIL(FV_EUNSUPPORTED,
+                   "the workers of this model are of a version that knows no token rules and holds "
+                   "answers to no form: upgrade them, or leave these fields out");
+}
+
 fv_status fv_registry_choose_fleet(const fv_registry *m, const char *model, fv_fleet **out) {
+    return fv_registry_choose_fleet_for(m, model, false, out);
+}
+
+fv_status fv_registry_choose_fleet_for(const fv_registry *m, const char *model, bool rules,
+                                       fv_fleet **out) {
     fv_fleet *drawn = NULL, *living = NULL, *any = NULL;
+    fv_status old = FV_OK;
     int32_t n_pair = 0;
     if (!*model && ambiguous(m)) return cannot_tell(m, model);
     for (fv_fleet *f = m->fleets; f; f = f->next) {
         if (!f->first || !is_named(f, model)) continue;
+        fv_status st = rules ? fv_fleet_check_rules(f) : FV_OK;
+        if (st != FV_OK) {
+            old = st;
+            continue;
+        }
         int32_t pairs = fv_fleet_pairs(f);
         n_pair += pairs;
         if (pairs && draw(pairs, n_pair)) drawn = f;
         if (lives(f) && (!living || !fv_fleet_model(living))) living = f;
         any = f;
     }
+    if (!any && old != FV_OK) return old;
     if (!any && *model && fv_registry_first(m)) return cannot_tell(m, model);
     fv_fleet *f = drawn ? drawn : living ? living : any;
     if (!f || !fv_fleet_model(f))

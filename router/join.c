@@ -140,6 +140,8 @@ static fv_status check_introduction(const fv_introduction *in) {
         return FV_FAIL(FV_EINVAL, "worker %s is neither a prefill nor a decode worker", in->name);
     fv_status st = fv_address_check(in->address);
     if (st != FV_OK) return fv_fail_prefix(st, "worker %s at '%s'", in->name, in->address);
+    st = fv_zone_check(in->zone);
+    if (st != FV_OK) return fv_fail_prefix(st, "worker %s", in->name);
     const fv_model_message *model = in->model;
     if (!model || model->n_layer == 0 || model->n_layer > FV_PLAN_MAX_LAYERS || model->n_kv == 0 ||
         model->n_kv > 4096 || model->d_head == 0 || model->d_head > 65536 ||

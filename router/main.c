@@ -1,6 +1,7 @@
 /* The program fovea-router: options, and a daemon with a router. */
 #include <stdio.h>
 
+#include "auth/fleet_name.h"
 #include "auth/fleet_secret.h"
 #include "common/log.h"
 #include "router/front.h"
@@ -56,6 +57,7 @@ static fv_status run(const fv_options *o) {
                              .sample = fv_options_float(o, "trace-sample"),
                              .measure = measure};
     fv_router_options opt = {.queue_max = (int32_t)fv_options_int(o, "queue"),
+                             .zone = fv_options_string(o, "zone"),
                              .tenants = fv_options_string(o, "tenants"),
                              .deadline_ms = fv_options_int(o, "deadline-ms"),
                              .wait_ms = fv_options_int(o, "wait-ms"),
@@ -75,6 +77,8 @@ static fv_status run(const fv_options *o) {
     fv_status st;
     FV_TRY(
         fv_front_queue_bytes(memory, (size_t)fv_options_int(o, "queue-bytes"), &opt.queue_bytes));
+    st = fv_zone_check(opt.zone);
+    if (st != FV_OK) return fv_fail_prefix(st, "--zone");
     FV_TRY(open_trusted(o, &trusted));
     opt.trusted = trusted;
     FV_TRY_GOTO(fv_daemon_open(o, &hooks, &p.daemon), st, close_trusted);

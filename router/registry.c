@@ -128,9 +128,9 @@ void fv_registry_add(fv_registered_worker *w, const report_message *r) {
     fv_registered_worker **tail = &w->fleet->first;
     while (*tail) tail = &(*tail)->next;
     *tail = w;
-    FV_LOG(INFO, ROUTER, "worker=%s event=joined role=%s address=%s model=%s", w->intro->name,
-           w->role == FV_WORKER_PREFILL ? "prefill" : "decode", w->intro->address,
-           w->intro->model->name);
+    FV_LOG(INFO, ROUTER, "worker=%s event=joined role=%s address=%s model=%s zone=%s",
+           w->intro->name, w->role == FV_WORKER_PREFILL ? "prefill" : "decode", w->intro->address,
+           w->intro->model->name, w->intro->zone);
 }
 
 /* A stopping router finishes its requests with the members it has. */

@@ -176,6 +176,13 @@ fv_registered_worker *fv_registry_next(const fv_registered_worker *w);
  * FV_ENOTFOUND: no such model; FV_EINVAL: there are several models, and no name; FV_EIO: no prefill
  * worker yet. */
 fv_status fv_registry_choose_fleet(const fv_registry *m, const char *model, fv_fleet **out);
+/* The same, for a request with TokenRules if `rules` is set: only among workers that know them. FV_EUNSUPPORTED: all workers
+ * of the model are of an older version, which would ignore the rules. */
+fv_status fv_registry_choose_fleet_for(const fv_registry *m, const char *model, bool rules,
+                                       fv_fleet **out);
+
+/* FV_EUNSUPPORTED: the fleet's workers do not know TokenRules. */
+fv_status fv_fleet_check_rules(const fv_fleet *f);
 
 int32_t fv_fleet_ready(const fv_fleet *f, Fovea__Inference__V1__Role role); /* ready workers */
 int32_t fv_fleet_pairs(const fv_fleet *f); /* ready workers of the role that has fewer */

@@ -9,6 +9,7 @@ typedef struct fv_relay fv_relay; /* all requests; private to the files of the r
 
 typedef struct fv_relay_options {
     const char *router_id; /* unique among routers; borrowed */
+    const char *zone;      /* of the router; borrowed; "": unknown */
     fv_registry *members;  /* borrowed */
     fv_tenancy *tenancy;   /* borrowed */
     fv_accounts *sharers;  /* borrowed */

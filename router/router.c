@@ -237,6 +237,7 @@ fv_status fv_router_open(fv_bridge *bridge, const fv_router_options *opt, fv_rou
                               .tenancy = r->tenancy,
                               .sharers = r->sharers,
                               .unread_ms = opt->unread_ms,
+                              .zone = opt->zone ? opt->zone : "",
                               .queue_max = opt->queue_max,
                               .bytes_max = opt->queue_bytes,
                               .deadline_ms = opt->deadline_ms,

@@ -16,6 +16,7 @@ typedef struct fv_router_options {
     fv_tls *tls;         /* fleet members are identified by certificates; NULL: by tokens */
     uint32_t renew_ms;   /* a worker joins again on a new connection after this time; 0: never */
     const char *spiffe;  /* --tls-spiffe; with `tls`. Both borrowed */
+    const char *zone;    /* whose workers it prefers; borrowed; NULL or "": none is preferred */
     int32_t queue_max;   /* waiting requests */
     size_t queue_bytes;  /* of all waiting and running requests */
     const char *tenants; /* file of tenants (auth/tenants.h); borrowed; NULL: anybody may call */

@@ -110,7 +110,8 @@ static fv_status join_ids(const fv_answer_sources *a, fv_answer *x, int32_t **al
     const fv_conversation *session = x->session;
     const fv_text_config *text = &fv_checkpoint_config(a->engine->ck)->text;
     int32_t context = fv_text_context(text, is_compressed(session->kv)), n_new, *ids;
-    FV_TRY(fv_follow_up_ids(a->engine, &x->prompt, session->ids[session->n - 1], &ids, &n_new));
+    FV_TRY(fv_follow_up_ids(a->engine, &x->prompt, session->ids[session->n - 1], &ids, &n_new,
+                            &x->rules.reasoning));
     int64_t total = (int64_t)session->n + n_new;
     int32_t *joined = total > context ? NULL : malloc((size_t)total * sizeof *joined);
     if (!joined) {

@@ -20,6 +20,7 @@ struct fv_decoder {
     float *made;                 /* weights that differ from the file: norms of 1 + w, scales */
     fv_tensor factor;            /* [1, d] embed_scale; absent without it */
     fv_tensor residual;          /* [1, d] residual_scale; absent without it */
+    fv_tensor ones, zeros;       /* [1, D] and [1, H D], where layers have heads of their own */
     fv_arena host;               /* the pass's tables */
     fv_decoder_watcher *watcher; /* or NULL */
     void *watcher_user;

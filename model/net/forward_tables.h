@@ -32,7 +32,10 @@ typedef struct fv_forward_tables {
     fv_kv_write_seq *write;   /* [n_seq] all rows */
     fv_attn_seq *attn;        /* [n_seq] every row a query */
     fv_attn_seq *attn_wanted; /* [n_seq] the wanted ones */
-    int32_t **window_from;    /* [n_seq] in sliding layers, the first position that each row sees;
+    /* [n_seq] masked_tail of all rows, and of the wanted ones; with image_slides layers that do not
+     * slide have one of their own, in which images are not whole */
+    const int32_t **whole, **whole_wanted, **causal, **causal_wanted;
+    int32_t **window_from; /* [n_seq] in sliding layers, the first position that each row sees;
                                * NULL: no row is past the window yet */
     const int32_t *
         *position; /* [Hkv, FV_N_SEG] of each such sequence in turn: positions of a layer's
@@ -56,6 +59,10 @@ fv_status fv_forward_tables_make(const fv_text_config *cfg, const fv_forward_bat
  * has; the store must hold the pass's entries. */
 void fv_forward_tables_window(const fv_text_config *cfg, const fv_forward_batch *pass,
                               const fv_forward_tables *t, int32_t b, int32_t l, fv_attn_seq *at);
+
+/* Sets what the rows of `at`, all of the sequence or the wanted ones, see of later rows in layer l. */
+void fv_forward_tables_mask(const fv_text_config *cfg, const fv_forward_tables *t, int32_t b,
+                            int32_t l, fv_attn_seq *at);
 
 /* Bytes of scratch that the next call cuts. */
 size_t fv_forward_tables_bytes(const fv_text_config *cfg, const fv_forward_batch *pass,

@@ -74,7 +74,7 @@ static fv_status make_chat(fv_prefill_job *j) {
         st = fv_prompt_make_chat(e->tok, config(j), &text, j->n_item, j->layout, context_of(j),
                                  &j->prompt);
     j->text = text.text;
-    j->thinks = text.thinks;
+    j->generation.rules.reasoning = text.reasoning;
     free(text.user);
     fv_chat_free(chat);
     return st;

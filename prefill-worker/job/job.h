@@ -77,8 +77,7 @@ typedef struct fv_prefill_job {
     fv_prefill_request prefill;
 
     /* Results, owned by the job. */
-    char *text;  /* the prompt as text; NULL: it was given as ids */
-    bool thinks; /* it ends inside the reasoning of the answer */
+    char *text; /* the prompt as text; NULL: it was given as ids */
     fv_prompt prompt;
     fv_plan plan;
     fv_encoded encoded;

@@ -78,7 +78,7 @@ static fv_status read_request(fv_task *t) {
     j->generation.show_special = r->special_tokens;
     j->generation.include_stop = r->include_stop;
     j->generation.continue_text = r->continue_text;
-    FV_TRY(fv_request_rules(r->rules, &t->arena, &j->generation.rules));
+    FV_TRY(fv_request_rules(r->rules, t->msg->reasoning, &t->arena, &j->generation.rules));
     FV_TRY(fv_policy_from_message(r->policy, &j->policy));
     FV_TRY(read_images(t));
     FV_TRY(read_videos(t));

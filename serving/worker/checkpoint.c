@@ -3,12 +3,16 @@
 
 #include "gguf/files.h"
 
+fv_hub_places fv_checkpoint_places(const fv_options *o) {
+    return (fv_hub_places){.hub_cache = fv_options_string(o, "hf-hub-cache"),
+                           .hf_home = fv_options_string(o, "hf-home"),
+                           .cache_home = fv_options_string(o, "xdg-cache-home"),
+                           .home = fv_options_string(o, "home")};
+}
+
 fv_status fv_checkpoint_find(const fv_options *o, char path[FV_HUB_PATH_MAX]) {
     const char *model = fv_options_string(o, "checkpoint");
-    const fv_hub_places places = {.hub_cache = fv_options_string(o, "hf-hub-cache"),
-                                  .hf_home = fv_options_string(o, "hf-home"),
-                                  .cache_home = fv_options_string(o, "xdg-cache-home"),
-                                  .home = fv_options_string(o, "home")};
+    const fv_hub_places places = fv_checkpoint_places(o);
     if (!model)
         return FV_FAIL(
             FV_EINVAL,

@@ -5,6 +5,9 @@
 #include "common/options.h"
 #include "model/hub.h"
 
+/* The Hugging Face cache's place, of --hf-hub-cache, --hf-home, --xdg-cache-home and --home; borrowed from o. */
+fv_hub_places fv_checkpoint_places(const fv_options *o);
+
 /* Finds the path of --checkpoint: a directory, a GGUF file, or ORG/NAME in the Hugging Face cache that
  * --hf-hub-cache, --hf-home, --xdg-cache-home and --home describe. FV_EINVAL: it was not given; otherwise as
  * fv_hub_find. */

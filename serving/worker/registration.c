@@ -32,6 +32,7 @@ static fv_status join(fv_registration *p) {
                               address);
     Fovea__Fleet__V1__Introduction *introduction;
     FV_TRY(p->introduce(p->user, address, &introduction));
+    introduction->zone = (char *)(uintptr_t)fv_options_string(p->o, "zone");
     fv_callers_set_name(p->callers, introduction->name);
     opt.member.introduction = introduction;
     return fv_routers_open(&opt, &p->routers);
@@ -48,6 +49,8 @@ fv_status fv_registration_open(fv_registration *p) {
     fv_status st = routers ? fv_routers_check(routers) : FV_OK;
     if (st != FV_OK) return fv_fail_prefix(st, "--router");
     FV_TRY(check_option(p, "advertise"));
+    st = fv_zone_check(fv_options_string(p->o, "zone"));
+    if (st != FV_OK) return fv_fail_prefix(st, "--zone");
     bool certificates = fv_daemon_tls(p->daemon) != NULL;
     FV_TRY(fv_fleet_secret_of(p->o, certificates, &p->fleet));
     return fv_callers_open(certificates ? NULL : &p->fleet, &p->callers);

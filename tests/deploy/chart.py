@@ -107,6 +107,7 @@ for component, values in (
         ("monitors", {"monitoring": {"enabled": True}}),
         ("keda", {"autoscale": True, "keda": {"enabled": True}}),
         ("priority", {"priorityClasses": True}),
+        ("zones", {"zones": True}),
         ("autoscale", {"autoscale": True})):
     mine = os.path.join(root, "build", f"chart-{component}-{os.getpid()}")
     os.mkdir(mine)

@@ -32,7 +32,8 @@ WORKERS = {"fovea-prefill", "fovea-decode"}
 MEMBERS = PROGRAMS - {"fovea-gateway"}  # have the fleet's secret and certificates
 
 OTHERS = {"gateway.networking.k8s.io", "monitoring.coreos.com", "keda.sh"}  # CRDs, which no schema of Kubernetes has
-SCHEMAS = ["1.27", "1.31", "1.36"]  # 1.27: the first in which gRPC probes are stable
+# 1.27 is the first in which gRPC probes are stable.
+SCHEMAS = ["1.27", "1.31", "1.32", "1.33", "1.34", "1.35", "1.36", "1.37"]
 
 
 def expect(holds, what):
@@ -76,7 +77,8 @@ class Fleet:
             for o in self.objects:
                 if o["apiVersion"].split("/")[0] in OTHERS:
                     continue
-                for version in SCHEMAS:
+                since = "1.31" if "trafficDistribution" in o.get("spec", {}) else ""
+                for version in (v for v in SCHEMAS if v >= since):
                     try:
                         kubernetes_validate.validate(o, version, strict=True)
                     except Exception as e:  # of several kinds, all of them a sentence
@@ -351,9 +353,10 @@ def check_confinement(fleet, program):
 
 def check_spread(fleet, program):
     """A node that is lost takes one pod of a kind, where there are nodes enough."""
-    (spread,) = fleet.pods[program]["spec"]["template"]["spec"]["topologySpreadConstraints"]
-    fleet.expect(spread["topologyKey"] == "kubernetes.io/hostname", f"{program}: spread over {spread['topologyKey']}")
-    fleet.expect(fleet.selected(spread["labelSelector"]["matchLabels"]) == {program}, f"{program}: spread over others")
+    spread = fleet.pods[program]["spec"]["template"]["spec"]["topologySpreadConstraints"]
+    fleet.expect(spread[0]["topologyKey"] == "kubernetes.io/hostname", f"{program}: spread over {spread[0]['topologyKey']}")
+    for constraint in spread:
+        fleet.expect(fleet.selected(constraint["labelSelector"]["matchLabels"]) == {program}, f"{program}: spread over others")
 
 
 def check_worker(fleet, program):
@@ -522,6 +525,14 @@ service_ports = {p["name"] for p in tenants.named("Service", backend["name"])["s
 expect(backend["port"]["name"] in service_ports, f"ingress: {backend}")
 expect(int(ingress["metadata"]["annotations"]["nginx.ingress.kubernetes.io/proxy-read-timeout"]) * 1000 >
        int(environment["FOVEA_DEADLINE_MS"]), "ingress: answers are cut off")
+zoned = with_components("zones")
+for program in PROGRAMS:
+    pod = zoned.pods[program]["spec"]["template"]["spec"]
+    expect([c["topologyKey"] for c in pod["topologySpreadConstraints"]] == ["kubernetes.io/hostname", "topology.kubernetes.io/zone"],
+           f"zones: {program} is not spread")
+    expect(("FOVEA_ZONE" in zoned.environment(program)) == (program in MEMBERS), f"zones: FOVEA_ZONE of {program}")
+expect({s["metadata"]["name"] for s in zoned.of("Service") if s["spec"].get("trafficDistribution") == "PreferClose"} ==
+       {"fovea-router", "fovea-gateway"}, "zones: clients do not come to a near pod")
 routed = with_components("route")
 (route,) = routed.of("HTTPRoute")
 (to,) = [b for r in route["spec"]["rules"] for b in r["backendRefs"]]

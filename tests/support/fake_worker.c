@@ -159,6 +159,7 @@ static fv_status on_prefill(fv_rpc_call *c, grpc_byte_buffer *message) {
     snprintf(w->request_id, sizeof w->request_id, "%s", req->request->request_id);
     snprintf(w->decode_address, sizeof w->decode_address, "%s", req->decode_address);
     note_chat(w, req->request);
+    snprintf(w->reasoning, sizeof w->reasoning, "%s", req->reasoning);
     w->max_tokens = req->request->max_tokens;
     w->age_ms = req->age_ms;
     w->reserve_all = req->reserve_all;
@@ -256,6 +257,8 @@ static fv_status on_decode(fv_rpc_call *c, grpc_byte_buffer *message) {
     w->follow_ups += w->followed;
     if (w->followed) check_caller(w, c, req->request_id, NULL);
     w->keep_ms = req->keep_ms;
+    snprintf(w->reasoning, sizeof w->reasoning, "%s", req->reasoning);
+    w->inside = req->thinks;
     snprintf(w->share, sizeof w->share, "%s", req->share);
     snprintf(w->tenant, sizeof w->tenant, "%s", req->tenant);
     w->tenant_weight = req->tenant_weight;
@@ -439,7 +442,7 @@ static void introduce(fake_worker *w) {
     in.role = w->role;
     in.address = w->says_address ? (char *)(uintptr_t)w->says_address : w->address;
     in.model = &model;
-    in.compat = (char *)(w->compat ? w->compat : "model=fake\nprotocol=1\n");
+    in.compat = (char *)(w->compat ? w->compat : "model=fake\nprotocol=1\ngrammar=1\n");
     in.compat_hash = w->compat ? 2 : 1;
     uint8_t proof[FV_MAC_BYTES];
     memcpy(w->said.incarnation, fv_callers_incarnation(w->callers), sizeof w->said.incarnation);
@@ -447,7 +450,7 @@ static void introduce(fake_worker *w) {
     w->said.name = w->name;
     w->said.address = w->says_address ? w->says_address : w->address;
     w->said.compat_hash = in.compat_hash;
-    w->said.compat = w->compat ? w->compat : "model=fake\nprotocol=1\n";
+    w->said.compat = w->compat ? w->compat : "model=fake\nprotocol=1\ngrammar=1\n";
     in.incarnation = (ProtobufCBinaryData){sizeof w->said.incarnation, w->said.incarnation};
     NET_CHECK(fv_join_prove(&w->key, FV_JOIN_WORKER, &w->said, proof) == FV_OK);
     in.proof = (ProtobufCBinaryData){sizeof proof, proof};

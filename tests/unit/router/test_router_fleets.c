@@ -214,3 +214,37 @@ Test(router_fleets, a_kept_conversation_stays_with_the_version_that_it_began_wit
     cr_assert_eq(k.end.code, GRPC_STATUS_NOT_FOUND, "it is another model's: %s", k.why);
     router_rig_close(&r);
 }
+
+/* ---- versions ---------------------------------------------------------------------------- */
+
+Test(router_fleets, workers_that_know_no_token_rules_get_no_request_with_them) {
+    static client asked[8];
+    Fovea__Inference__V1__TokenRules rules = FOVEA__INFERENCE__V1__TOKEN_RULES__INIT;
+    r.p.compat = r.d.compat = "model=fake\nprotocol=1\n"; /* as of an older version */
+    router_rig_with_workers(&r, NULL);
+    client_request(&req, 4);
+    req.rules = &rules;
+    client_ask(&r, &asked[0], &req, 20000); /* rules that ask for nothing */
+    router_rig_wait(&r, &asked[0].over);
+    cr_assert_eq(asked[0].end.status, FV_OK, "%s", asked[0].why);
+    rules.min_tokens = 2;
+    client_ask(&r, &asked[1], &req, 20000);
+    router_rig_wait(&r, &asked[1].over);
+    cr_assert_eq(asked[1].end.status, FV_EUNSUPPORTED, "%s", asked[1].why);
+    cr_assert(strstr(asked[1].why, "upgrade them"), "%s", asked[1].why);
+    r.p1.name = "p1";
+    r.p1.role = FOVEA__INFERENCE__V1__ROLE__ROLE_PREFILL;
+    r.d1.name = "d1";
+    r.d1.role = FOVEA__INFERENCE__V1__ROLE__ROLE_DECODE;
+    router_rig_join(&r, &r.p1);
+    router_rig_join(&r, &r.d1);
+    int32_t calls = r.d.calls;
+    for (int i = 2; i < 8; i++) {
+        client_ask(&r, &asked[i], &req, 20000);
+        router_rig_wait(&r, &asked[i].over);
+        cr_assert_eq(asked[i].end.status, FV_OK, "%s", asked[i].why);
+    }
+    cr_assert_eq(r.d.calls, calls);
+    cr_assert_eq(r.d1.calls, 6);
+    router_rig_close(&r);
+}

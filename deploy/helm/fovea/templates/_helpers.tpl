@@ -41,6 +41,23 @@ topologySpreadConstraints:
     whenUnsatisfiable: ScheduleAnyway
     labelSelector:
       matchLabels: {{ include "fovea.selector" . | nindent 8 }}
+{{- if .root.Values.zones }}
+  - maxSkew: 1
+    topologyKey: topology.kubernetes.io/zone
+    whenUnsatisfiable: ScheduleAnyway
+    labelSelector:
+      matchLabels: {{ include "fovea.selector" . | nindent 8 }}
+{{- end }}
+{{- end }}
+
+{{- /* The zone of a pod, which is a label of it (Kubernetes 1.35). */}}
+{{- define "fovea.zone" -}}
+{{- if .Values.zones }}
+- name: FOVEA_ZONE
+  valueFrom:
+    fieldRef:
+      fieldPath: metadata.labels['topology.kubernetes.io/zone']
+{{- end }}
 {{- end }}
 
 {{- define "fovea.rights" -}}

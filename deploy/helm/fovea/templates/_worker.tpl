@@ -138,6 +138,7 @@ spec:
                   resource: limits.cpu
             - name: FOVEA_KV_BYTES
               value: {{ $own.kvBytes | int64 | toString | quote }}
+            {{- include "fovea.zone" .root | nindent 12 }}
           ports:
             - name: grpc
               containerPort: {{ $port }}
