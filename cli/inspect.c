@@ -8,6 +8,7 @@
 #include "cli/client/command.h"
 #include "cli/client/output.h"
 #include "common/log.h"
+#include "gguf/files.h"
 #include "model/engine.h"
 #include "serving/worker/checkpoint.h"
 
@@ -198,7 +199,15 @@ static fv_status inspect(const fv_options *o, int *rc) {
                        "name one checkpoint: a directory, a GGUF file, or ORG/NAME; see fovea "
                        "inspect --help");
     FV_TRY(fv_log_configure(fv_options_string(o, "log")));
-    FV_TRY(fv_hub_locate(&places, words[0], path));
+    const char *mmproj = fv_options_string(o, "mmproj");
+    char found[FV_HUB_PATH_MAX];
+    fv_gguf_files gguf;
+    FV_TRY(fv_hub_locate(&places, words[0], found));
+    if (mmproj)
+        FV_TRY(fv_gguf_name_pair(found, mmproj, path));
+    else
+        memcpy(path, found, sizeof path);
+    FV_TRY(fv_gguf_files_find(path, &gguf)); /* several models are no fault of any of them */
     return inspect_path(o, path, rc);
 }
 

@@ -203,7 +203,9 @@ static fv_status look_at_config(inspector *i) {
     char path[FV_CHECKPOINT_PATH], *text;
     size_t bytes;
     json_t *root;
-    i->in->quantization = fv_gguf_is_file(i->in->path) ? "gguf" : "none";
+    fv_gguf_files gguf = {0};
+    (void)fv_gguf_files_find(i->in->path, &gguf);
+    i->in->quantization = gguf.n > 0 ? "gguf" : "none";
     if (fv_checkpoint_file(i->in->path, "config.json", CONFIG_MAX, path, &text, &bytes) != FV_OK ||
         !text)
         return FV_OK;
