@@ -83,14 +83,14 @@ def small_config(fovea, family, scratch):
     return config
 
 
-def convert(llama_cpp, folder, out, mmproj, *options):
+def convert(llama_cpp, folder, out, mmproj, *options, kind="bf16"):
     """Runs convert_hf_to_gguf.py's main."""
     sys.path[:0] = [str(llama_cpp), str(llama_cpp / "gguf-py")]
     import convert_hf_to_gguf
     from conversion import base
     base.TextModel._set_vocab_gpt2 = base.TextModel._set_vocab_llama_hf
     logging.disable(logging.CRITICAL)
-    sys.argv = ["convert", str(folder), "--outtype", "bf16", "--outfile", str(out), *options]
+    sys.argv = ["convert", str(folder), "--outtype", kind, "--outfile", str(out), *options]
     sys.argv += ["--mmproj"] * mmproj
     with contextlib.redirect_stderr(io.StringIO()):
         try:
