@@ -25,7 +25,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 N_TOKENS = 12
 # SmolVLM's files are read as Idefics3's, whose network it is; llava's have a processor of another kind.
 FAMILIES = [f for f in gguf_vision.FAMILIES if f != "smolvlm"]
-# What files have no keys for.
+# Limits of the area, for which files have no keys.
 AREAS = {"qwen2": (3136, 12845056), "qwen3": (65536, 16777216)}
 
 
