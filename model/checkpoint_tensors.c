@@ -136,7 +136,7 @@ static fv_status place_repacked(fv_checkpoint *ck, fv_used_tensor *u, bool *repa
         u->view = u->stored.view;
         return FV_OK;
     }
-    *repacked = heads > 0 || blocks || (form && form->n_more);
+    *repacked = heads > 0 || blocks || (form && (form->n_more || form->tiles.each > 1));
     if (!*repacked) return FV_OK;
     FV_TRY(check_shape(u->found, e));
     if (!blocks) FV_TRY(read_dtype(u->found, &dtype));
@@ -148,6 +148,7 @@ static fv_status place_repacked(fv_checkpoint *ck, fv_used_tensor *u, bool *repa
     if (form) {
         memcpy(u->gguf.more, form->more, sizeof form->more);
         u->gguf.n_more = form->n_more, u->gguf.span = form->span;
+        u->gguf.tiles = form->tiles;
     }
     FV_TRY(fv_gguf_place(&u->gguf, rows, cols, fv_checkpoint_is_layer_weight(e), &ck->arena));
     u->view = u->gguf.view;
