@@ -87,6 +87,7 @@ want_tests() {
     want chromium-driver command -v chromedriver # with chromium: the gateway's page
     want python3-prometheus-client /usr/bin/python3 -c 'import prometheus_client'
     want nodejs command -v node # draws the pages of results
+    want redis-server command -v redis-server
     want_proxy
 }
 
