@@ -332,6 +332,9 @@ def check_time(fleet, program):
     answer_s = int(fleet.environment("fovea-router")["FOVEA_DEADLINE_MS"]) / 1000
     grace_s = int(env["FOVEA_GRACE_MS"]) / 1000
     linger_s = int(env.get("FOVEA_LINGER_MS", 0)) / 1000
+    if program == "fovea-gateway":  # a router that lingers is unhealthy to it, and routers linger as long
+        ready = spec["containers"][0]["readinessProbe"]
+        fleet.expect(ready["periodSeconds"] * ready.get("failureThreshold", 3) > linger_s, "gateways are unready while a router ends")
     fleet.expect(linger_s > 0 or program in WORKERS, f"{program}: one that ends must still answer for a while")
     fleet.expect(grace_s >= answer_s, f"{program}: FOVEA_GRACE_MS is shorter than the longest answer")
     fleet.expect(spec["terminationGracePeriodSeconds"] >= linger_s + grace_s + 10,
@@ -531,7 +534,7 @@ for program in PROGRAMS:
     expect([c["topologyKey"] for c in pod["topologySpreadConstraints"]] == ["kubernetes.io/hostname", "topology.kubernetes.io/zone"],
            f"zones: {program} is not spread")
     expect(("FOVEA_ZONE" in zoned.environment(program)) == (program in MEMBERS), f"zones: FOVEA_ZONE of {program}")
-expect({s["metadata"]["name"] for s in zoned.of("Service") if s["spec"].get("trafficDistribution") == "PreferClose"} ==
+expect({s["metadata"]["name"] for s in zoned.of("Service") if s["spec"].get("trafficDistribution") == "PreferSameZone"} ==
        {"fovea-router", "fovea-gateway"}, "zones: clients do not come to a near pod")
 routed = with_components("route")
 (route,) = routed.of("HTTPRoute")
