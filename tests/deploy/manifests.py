@@ -528,6 +528,14 @@ service_ports = {p["name"] for p in tenants.named("Service", backend["name"])["s
 expect(backend["port"]["name"] in service_ports, f"ingress: {backend}")
 expect(int(ingress["metadata"]["annotations"]["nginx.ingress.kubernetes.io/proxy-read-timeout"]) * 1000 >
        int(environment["FOVEA_DEADLINE_MS"]), "ingress: answers are cut off")
+adapted = with_components("adapter")
+with open(os.path.join(root, "deploy/monitoring/adapter.yaml"), encoding="utf-8") as f:
+    made = {r["name"]["as"] for r in yaml.safe_load(f)["external"]}
+asked = {m["external"]["metric"]["name"] for h in adapted.of("HorizontalPodAutoscaler") for m in h["spec"]["metrics"] if m["type"] == "External"}
+expect(asked == made, f"adapter: autoscalers ask for {asked}, and there are {made}")
+for scaler in adapted.of("HorizontalPodAutoscaler"):
+    target = adapted.named("Deployment", scaler["spec"]["scaleTargetRef"]["name"])
+    expect("replicas" not in target["spec"], f"adapter: {target['metadata']['name']} has a number of replicas, too")
 zoned = with_components("zones")
 for program in PROGRAMS:
     pod = zoned.pods[program]["spec"]["template"]["spec"]
