@@ -27,7 +27,7 @@ static const fv_option table[] = {
     {"batch", NULL, FV_OPTION_STRING, "N,N,...", "1", "sequences of a step, ascending", 0, 0},
     {"compute", NULL, FV_OPTION_STRING, "TYPE", "auto", "data type of matrix products", 0, 0},
     {"kv-dtype", NULL, FV_OPTION_STRING, "TYPE", "bf16", "data type of keys and values", 0, 0},
-    {"weights", NULL, FV_OPTION_STRING, "TYPE", "stored", "stored, int8, int4 or int4-128", 0, 0},
+    {"weights", NULL, FV_OPTION_STRING, "TYPE", "stored", "stored, int8, int4, int4-128 or dequantized", 0, 0},
     {"isa", NULL, FV_OPTION_STRING, "NAME", "auto", "CPU path", 0, 0},
     {"threads", NULL, FV_OPTION_INT, "N", "0", "0: all cores", 0, 256},
     {"json", NULL, FV_OPTION_STRING, "FILE", NULL, "write the seconds here", 0, 0},

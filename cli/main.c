@@ -10,7 +10,7 @@
 static const fv_command *const commands[] = {&fv_cli_ask,      &fv_cli_trace,     &fv_cli_up,
                                              &fv_cli_eval,     &fv_cli_calibrate, &fv_cli_bench,
                                              &fv_cli_policies, &fv_cli_plan,      &fv_cli_synth,
-                                             &fv_cli_quantize, &fv_cli_options};
+                                             &fv_cli_quantize, &fv_cli_inspect,   &fv_cli_options};
 
 enum { N_COMMAND = sizeof commands / sizeof commands[0] };
 

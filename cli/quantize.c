@@ -56,7 +56,9 @@ static fv_status quantize(const fv_options *o) {
     if (!from || !dir) return FV_FAIL(FV_EINVAL, "--checkpoint DIR and --out DIR are needed");
     FV_TRY(fv_log_configure(fv_options_string(o, "log")));
     FV_TRY(fv_weights_find(fv_options_string(o, "weights"), &to));
-    if (!to) return FV_FAIL(FV_EINVAL, "--weights stored: choose int8, int4 or int4-128");
+    if (!to || fv_weights_are_numbers(to))
+        return FV_FAIL(FV_EINVAL, "--weights %s: choose int8, int4 or int4-128",
+                       to ? to->name : "stored");
     if (fv_gguf_is_file(from))
         return FV_FAIL(FV_EINVAL,
                        "%s is a GGUF file: it is served as it is, and not written anew; quantize a "

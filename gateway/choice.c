@@ -265,7 +265,7 @@ static fv_status on_accepted(fv_choice *c, const accepted_message *m) {
     char *name;
     set_prompt(c, m->n_prompt);
     c->usage.n_cached = m->n_prompt_cached;
-    if (form && a->request.kind != FV_API_TEXT && !a->constrained) {
+    if (form && a->request.kind != FV_API_TEXT) {
         c->finds_thinking = c->usage.thinks = true;
         c->thinking = fv_thinking_begin(form, m->thinks);
     }

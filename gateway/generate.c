@@ -225,12 +225,6 @@ static fv_status check_copies(const fv_answer *a) {
                    q->n_prompt, q->n, bytes);
 }
 
-/* Whether the answer has a form from its first token on; tags may come later. */
-static bool is_constrained(const Fovea__Inference__V1__GenerateRequest *m) {
-    const Fovea__Inference__V1__Constraint *c = m->rules ? m->rules->constraint : NULL;
-    return c && c->kind_case != FOVEA__INFERENCE__V1__CONSTRAINT__KIND_STRUCTURAL_TAG;
-}
-
 static fv_status start_calls(fv_answer *a) {
     const int32_t n = a->request.n_prompt * a->request.n;
     FV_TRY(name_answer(a));
@@ -239,7 +233,6 @@ static fv_status start_calls(fv_answer *a) {
     a->choices = calloc((size_t)n, sizeof *a->choices);
     if (!a->choices) return FV_FAIL(FV_ENOMEM, "out of memory for %d answers", n);
     a->n_choice = a->n_left = n;
-    a->constrained = is_constrained(&a->request.message);
     a->may_cut = a->request.message.n_stop > 0 && !a->request.message.include_stop;
     for (int32_t i = 0; i < n; i++) FV_TRY(start_call(a, i));
     return FV_OK;

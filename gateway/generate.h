@@ -108,8 +108,7 @@ struct fv_answer {
     int32_t n_call; /* not over yet */
     int32_t n_left; /* choices not finished yet */
     bool streaming, over;
-    bool constrained; /* the request has a form of its answer, which begins with the first token */
-    bool may_cut;     /* the request has stop strings that are not part of the text */
+    bool may_cut; /* the request has stop strings that are not part of the text */
     fv_alive_stream alive;
     int32_t n_choice;   /* those of the first prompt, those of the second one, ...; 0: not begun */
     fv_choice *choices; /* [n_choice] owned */

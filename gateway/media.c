@@ -63,24 +63,32 @@ static void keep_tool(fv_answer *a, const char *name) {
     a->tools = one;
 }
 
-/* Holds the arguments of strict functions to their parameters, unless the answer has a form already. */
-static fv_status hold_strict(fv_answer *a) {
+static fv_status set_tag(fv_answer *a, const json_t *tag) {
     Fovea__Inference__V1__GenerateRequest *m = &a->request.message;
-    const fv_calls_frame *f = a->form ? fv_calls_form_frame(a->form) : NULL;
     fv_arena *arena = &a->reading.held->arena;
     Fovea__Inference__V1__Constraint *c;
-    if (!f || (m->rules && m->rules->constraint) || !fv_api_any_strict(a->tools)) return FV_OK;
     if (!m->rules) {
         FV_TRY(FV_ARENA_NEW(arena, 1, m->rules));
         fovea__inference__v1__token_rules__init(m->rules);
     }
     FV_TRY(FV_ARENA_NEW(arena, 1, c));
     fovea__inference__v1__constraint__init(c);
+    c->after_reasoning = true;
     c->kind_case = FOVEA__INFERENCE__V1__CONSTRAINT__KIND_STRUCTURAL_TAG;
-    const fv_api_call_frame frame = {f->trigger, f->before_name, f->before_arguments, f->end};
-    FV_TRY(fv_api_tool_tags(a->tools, &frame, arena, &c->structural_tag));
+    FV_TRY(fv_api_write_json(tag, arena, &c->structural_tag));
     m->rules->constraint = c;
     return FV_OK;
+}
+
+/* Holds the arguments of strict functions to their parameters, unless the answer has a form already. */
+static fv_status hold_strict(fv_answer *a) {
+    const Fovea__Inference__V1__TokenRules *rules = a->request.message.rules;
+    json_t *tag;
+    if (!a->form || (rules && rules->constraint) || !fv_api_any_strict(a->tools)) return FV_OK;
+    FV_TRY(fv_calls_form_tag(a->form, a->tools, &tag));
+    fv_status st = tag ? set_tag(a, tag) : FV_OK;
+    json_decref(tag);
+    return st;
 }
 
 /* A model whose form of calls is not known is told the tools, and what it writes is text. */

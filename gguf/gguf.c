@@ -29,12 +29,6 @@ typedef struct cursor {
     const char *where;
 } cursor;
 
-bool fv_gguf_is_file(const char *path) {
-    static const char end[] = ".gguf";
-    size_t n = strlen(path);
-    return n >= sizeof end && strcmp(path + n - (sizeof end - 1), end) == 0;
-}
-
 static fv_status fail_short(const cursor *c, const char *what) {
     return FV_FAIL(FV_EDATA, "%s ends inside %s; is the download complete?", c->where, what);
 }
@@ -194,7 +188,7 @@ fv_status fv_gguf_numbers(const fv_gguf *g, const char *key, double **out, size_
     const value *v = find(g, key);
     if (!v) return FV_OK;
     double *list = NULL;
-    FV_TRY(find_list(g, key, v->kind == FV_GGUF_ARRAY && is_number(v->of), sizeof *list,
+    FV_TRY(find_list(g, key, v->kind == FV_GGUF_ARRAY && size_of(v->of) > 0, sizeof *list,
                      (void **)&list, n));
     for (size_t i = 0; i < *n; i++) list[i] = number_at(v->of, v->at + i * (size_t)size_of(v->of));
     *out = list;
@@ -208,13 +202,16 @@ static const struct {
     const char *name;
     uint64_t n, bytes; /* numbers of a block, its bytes */
 } types[] = {
-    {"F32", 1, 4},    {"F16", 1, 2},     {"Q4_0", 32, 18},   {"Q4_1", 32, 20},   {"4", 0, 0},
-    {"5", 0, 0},      {"Q5_0", 32, 22},  {"Q5_1", 32, 24},   {"Q8_0", 32, 34},   {"Q8_1", 0, 0},
-    {"Q2_K", 0, 0},   {"Q3_K", 0, 0},    {"Q4_K", 256, 144}, {"Q5_K", 256, 176}, {"Q6_K", 256, 210},
-    {"Q8_K", 0, 0},   {"IQ2_XXS", 0, 0}, {"IQ2_XS", 0, 0},   {"IQ3_XXS", 0, 0},  {"IQ1_S", 0, 0},
-    {"IQ4_NL", 0, 0}, {"IQ3_S", 0, 0},   {"IQ2_S", 0, 0},    {"IQ4_XS", 0, 0},   {"I8", 1, 1},
-    {"I16", 1, 2},    {"I32", 1, 4},     {"I64", 1, 8},      {"F64", 1, 8},      {"IQ1_M", 0, 0},
-    {"BF16", 1, 2},
+    {"F32", 1, 4},      {"F16", 1, 2},       {"Q4_0", 32, 18},     {"Q4_1", 32, 20},
+    {"4", 0, 0},        {"5", 0, 0},         {"Q5_0", 32, 22},     {"Q5_1", 32, 24},
+    {"Q8_0", 32, 34},   {"Q8_1", 0, 0},      {"Q2_K", 256, 84},    {"Q3_K", 256, 110},
+    {"Q4_K", 256, 144}, {"Q5_K", 256, 176},  {"Q6_K", 256, 210},   {"Q8_K", 0, 0},
+    {"IQ2_XXS", 0, 0},  {"IQ2_XS", 0, 0},    {"IQ3_XXS", 256, 98}, {"IQ1_S", 0, 0},
+    {"IQ4_NL", 32, 18}, {"IQ3_S", 256, 110}, {"IQ2_S", 0, 0},      {"IQ4_XS", 256, 136},
+    {"I8", 1, 1},       {"I16", 1, 2},       {"I32", 1, 4},        {"I64", 1, 8},
+    {"F64", 1, 8},      {"IQ1_M", 0, 0},     {"BF16", 1, 2},       {"31", 0, 0},
+    {"32", 0, 0},       {"33", 0, 0},        {"TQ1_0", 0, 0},      {"TQ2_0", 0, 0},
+    {"36", 0, 0},       {"37", 0, 0},        {"38", 0, 0},         {"MXFP4", 32, 17},
 };
 enum { N_TYPE = sizeof types / sizeof *types };
 
@@ -242,11 +239,12 @@ static fv_status take_type(cursor *c, uint64_t n_element, fv_gguf_tensor *t) {
     FV_TRY(take(c, 4, "its table of tensors", &type));
     if (type >= N_TYPE || types[type].n == 0) {
         snprintf(number, sizeof number, "number %u", (unsigned)type);
-        return FV_FAIL(FV_EUNSUPPORTED,
-                       "%s: tensor '%s' is of type %s; F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, "
-                       "Q5_1, Q4_K, Q5_K and Q6_K are read: take the model's file of another type, "
-                       "such as Q4_K_M or Q8_0",
-                       c->where, t->name, type < N_TYPE ? types[type].name : number);
+        return FV_FAIL(
+            FV_EUNSUPPORTED,
+            "%s: tensor '%s' is of type %s; F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, "
+            "Q5_1, Q2_K to Q6_K, IQ3_XXS, IQ3_S, IQ4_NL, IQ4_XS and MXFP4 are read: take "
+            "the model's file of another type, such as Q4_K_M or Q8_0",
+            c->where, t->name, type < N_TYPE ? types[type].name : number);
     }
     uint64_t row = (uint64_t)t->shape[t->n_dim - 1];
     t->type = types[type].name;

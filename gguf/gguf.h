@@ -70,7 +70,7 @@ fv_status fv_gguf_number(const fv_gguf *g, const char *key, double *out); /* any
 fv_status fv_gguf_integer(const fv_gguf *g, const char *key, int64_t *out);
 fv_status fv_gguf_bool(const fv_gguf *g, const char *key, bool *out);
 fv_status fv_gguf_text(const fv_gguf *g, const char *key, fv_gguf_string *out);
-/* Arrays of strings, or of numbers of one kind; free *out. */
+/* Arrays of strings, or of numbers of one kind, booleans being 0 and 1; free *out. */
 fv_status fv_gguf_strings(const fv_gguf *g, const char *key, fv_gguf_string **out, size_t *n);
 fv_status fv_gguf_numbers(const fv_gguf *g, const char *key, double **out, size_t *n);
 

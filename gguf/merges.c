@@ -1,4 +1,6 @@
 /* Makes merges from scores. */
+#include "gguf/merges.h"
+
 #include <stdlib.h>
 
 #include "gguf/internal.h"
@@ -41,11 +43,12 @@ static size_t characters(fv_gguf_string s) {
     return n;
 }
 
-/* The id of a token that takes part in merges; -1 if the string is none. */
-static json_int_t id_of(const fv_gguf_vocab *v, const json_t *ids, fv_gguf_string s) {
+/* The index of a token that takes part in merges; -1 if the string is none. */
+static json_int_t index_of(const fv_merge_source *v, const json_t *ids, fv_gguf_string s) {
     const json_t *id = json_object_getn(ids, s.s, s.n);
-    if (!id || (int)v->type[json_integer_value(id)] != FV_GGUF_NORMAL) return -1;
-    return json_integer_value(id);
+    json_int_t i = id ? json_integer_value(id) - v->first : -1;
+    if (i < 0 || i >= (json_int_t)v->n) return -1;
+    return !v->takes || v->takes(v->user, (size_t)i) ? i : -1;
 }
 
 static bool put(list *l, merge m) {
@@ -60,17 +63,17 @@ static bool put(list *l, merge m) {
     return true;
 }
 
-static bool cuts_of(const fv_gguf_vocab *v, const json_t *ids, fv_gguf_string t, double score,
-                    list *l) {
+static bool cuts_of(const fv_merge_source *v, const json_t *ids, size_t token, list *l) {
+    const fv_gguf_string t = v->token[token];
     size_t first = l->n;
     for (size_t i = 1; i < t.n; i++) {
         if (!starts_character(t.s[i])) continue;
-        merge m = {.score = score, .a = {t.s, i}, .b = {t.s + i, t.n - i}};
-        m.left_id = id_of(v, ids, m.a);
-        m.right_id = m.left_id < 0 ? -1 : id_of(v, ids, m.b);
+        merge m = {.score = v->score[token], .a = {t.s, i}, .b = {t.s + i, t.n - i}};
+        m.left_id = index_of(v, ids, m.a);
+        m.right_id = m.left_id < 0 ? -1 : index_of(v, ids, m.b);
         if (m.right_id < 0) continue;
-        m.left = characters(m.a);
-        m.right = characters(m.b);
+        m.left = v->longest_first ? characters(m.a) : 0;
+        m.right = v->longest_first ? characters(m.b) : 0;
         if (!put(l, m)) return false;
     }
     if (l->n > first) qsort(l->merge + first, l->n - first, sizeof *l->merge, by_id);
@@ -78,41 +81,51 @@ static bool cuts_of(const fv_gguf_vocab *v, const json_t *ids, fv_gguf_string t,
     return true;
 }
 
-static bool collect(const fv_gguf_vocab *v, const json_t *ids, const double *score, list *l) {
+static bool collect(const fv_merge_source *v, const json_t *ids, list *l) {
     for (size_t i = 0; i < v->n; i++)
-        if (id_of(v, ids, v->token[i]) == (json_int_t)i &&
-            !cuts_of(v, ids, v->token[i], score[i], l))
-            return false;
+        if (index_of(v, ids, v->token[i]) == (json_int_t)i && !cuts_of(v, ids, i, l)) return false;
     if (l->n > 0) qsort(l->merge, l->n, sizeof *l->merge, by_score);
     return true;
 }
 
+fv_status fv_merges_make(const fv_merge_source *v, const json_t *ids, json_t *merges) {
+    list l = {0};
+    for (size_t i = 0; i < v->n; i++) {
+        if (v->score[i] != v->score[i])
+            return FV_FAIL(FV_EDATA, "%s: the score of token %zu is no number", v->where, i);
+        if ((!v->takes || v->takes(v->user, i)) && v->token[i].n > PIECE_MAX)
+            return FV_FAIL(FV_EDATA, "%s: token %zu has %zu bytes; at most %d are possible",
+                           v->where, i, v->token[i].n, PIECE_MAX);
+    }
+    bool whole = collect(v, ids, &l);
+    for (size_t i = 0; i < l.n && whole; i++)
+        whole = json_array_append_new(merges, json_pack("[s%, s%]", l.merge[i].a.s, l.merge[i].a.n,
+                                                        l.merge[i].b.s, l.merge[i].b.n)) == 0;
+    free(l.merge);
+    return whole ? FV_OK : FV_FAIL(FV_ENOMEM, "%s: out of memory for merges", v->where);
+}
+
+static bool is_normal(const void *vocab, size_t i) {
+    return (int)((const fv_gguf_vocab *)vocab)->type[i] == FV_GGUF_NORMAL;
+}
+
 fv_status fv_gguf_merges(const fv_gguf *g, const fv_gguf_vocab *v, const json_t *ids,
-                         fv_gguf_json *m, json_t *merges) {
+                         json_t *merges) {
     double *score = NULL;
     size_t n = 0;
-    list l = {0};
     FV_TRY(fv_gguf_numbers(g, "tokenizer.ggml.scores", &score, &n));
-    bool whole = n == v->n;
+    const fv_merge_source s = {.where = fv_gguf_where(g),
+                               .token = v->token,
+                               .score = score,
+                               .n = n,
+                               .takes = is_normal,
+                               .user = v,
+                               .longest_first = true};
     fv_status st =
-        whole
-            ? FV_OK
+        n == v->n
+            ? fv_merges_make(&s, ids, merges)
             : FV_FAIL(FV_EDATA, "%s: key 'tokenizer.ggml.scores' must have a number for each token",
                       fv_gguf_where(g));
-    for (size_t i = 0; i < n && st == FV_OK; i++) {
-        if (score[i] != score[i])
-            st = FV_FAIL(FV_EDATA, "%s: the score of token %zu is no number", fv_gguf_where(g), i);
-        else if ((int)v->type[i] == FV_GGUF_NORMAL && v->token[i].n > PIECE_MAX)
-            st = FV_FAIL(FV_EDATA, "%s: token %zu has %zu bytes; at most %d are possible",
-                         fv_gguf_where(g), i, v->token[i].n, PIECE_MAX);
-    }
-    if (st == FV_OK && !collect(v, ids, score, &l))
-        st = FV_FAIL(FV_ENOMEM, "%s: out of memory for merges", fv_gguf_where(g));
-    for (size_t i = 0; i < l.n && st == FV_OK; i++)
-        fv_gguf_append(
-            m, merges,
-            json_pack("[s%, s%]", l.merge[i].a.s, l.merge[i].a.n, l.merge[i].b.s, l.merge[i].b.n));
-    free(l.merge);
     free(score);
     return st;
 }

@@ -3,6 +3,7 @@
  * tokenizer.ggml.model is "gpt2", byte-level BPE with merges and the pre-tokenizer named by
  * tokenizer.ggml.pre, or "llama", SentencePiece with scores. llama.cpp's src/llama-vocab.cpp defines the
  * names of `pre`; the expressions here are those of Hugging Face's files of these models. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,11 +18,17 @@ static const char byte_level[] =
 #define SUFFIXES "(?i:'s|'t|'re|'ve|'m|'ll|'d)|"
 static const char llama3[] = SUFFIXES LETTERS "|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|" REST;
 static const char qwen2[] = SUFFIXES LETTERS "|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|" REST;
+static const char qwen35[] = SUFFIXES
+    "[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|" REST;
 #define UPPER "\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}"
 #define LOWER "\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}"
 static const char tekken[] =
     "[^\\r\\n\\p{L}\\p{N}]?[" UPPER "]*[" LOWER "]+|[^\\r\\n\\p{L}\\p{N}]?[" UPPER "]+[" LOWER
     "]*|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|" REST;
+#define ENDINGS "(?i:'s|'t|'re|'ve|'m|'ll|'d)?|"
+static const char o200k[] =
+    "[^\\r\\n\\p{L}\\p{N}]?[" UPPER "]*[" LOWER "]+" ENDINGS "[^\\r\\n\\p{L}\\p{N}]?[" UPPER
+    "]+[" LOWER "]*" ENDINGS "\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|" REST;
 static const char gpt2[] =
     "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
 
@@ -32,9 +39,17 @@ static const struct pre {
     bool ignore_merges; /* a word that is a token is that token */
     bool adds_bos;      /* unless add_bos_token says otherwise */
 } pres[] = {{.name = "llama-bpe", .regex = llama3, .ignore_merges = true, .adds_bos = true},
+            {.name = "llama3", .regex = llama3, .ignore_merges = true, .adds_bos = true},
+            {.name = "llama-v3", .regex = llama3, .ignore_merges = true, .adds_bos = true},
+            {.name = "pixtral", .regex = llama3, .ignore_merges = true, .adds_bos = true},
             {.name = "qwen2", .regex = qwen2, .nfc = true},
+            {.name = "qwen35", .regex = qwen35, .nfc = true},
             {.name = "smollm", .regex = gpt2, .digits = true},
             {.name = "tekken", .regex = tekken, .ignore_merges = true, .adds_bos = true},
+            {.name = "glm4", .regex = llama3, .ignore_merges = true},
+            {.name = "chatglm-bpe", .regex = llama3},
+            {.name = "gpt-4o", .regex = o200k},
+            {.name = "llama4", .regex = o200k},
             {.name = "gpt-2", .regex = gpt2}};
 
 static fv_status find_pre(const fv_gguf *g, const struct pre **out) {
@@ -45,10 +60,14 @@ static fv_status find_pre(const fv_gguf *g, const struct pre **out) {
             *out = &pres[i];
             return FV_OK;
         }
+    char names[256] = "";
+    for (size_t i = 0; i < sizeof pres / sizeof *pres; i++) {
+        size_t n = strlen(names);
+        snprintf(names + n, sizeof names - n, "%s%s", n ? ", " : "", pres[i].name);
+    }
     return FV_FAIL(FV_EUNSUPPORTED,
-                   "%s: tokenizer.ggml.pre is '%.*s'; llama-bpe, qwen2, smollm, tekken and gpt-2 "
-                   "are read: take the model's safetensors",
-                   fv_gguf_where(g), (int)(s.n < 80 ? s.n : 80), s.s);
+                   "%s: tokenizer.ggml.pre is '%.*s'; read are %s: take the model's safetensors",
+                   fv_gguf_where(g), (int)(s.n < 80 ? s.n : 80), s.s, names);
 }
 
 /* ---- the vocabulary -------------------------------------------------------------------- */
@@ -72,6 +91,17 @@ fv_status fv_gguf_read_vocab(const fv_gguf *g, fv_gguf_vocab *out) {
     else
         fv_gguf_free_vocab(&v);
     return st;
+}
+
+int64_t fv_gguf_token(const fv_gguf *g, const char *text) {
+    fv_gguf_string *token = NULL;
+    size_t n = 0, length = strlen(text);
+    int64_t id = -1;
+    if (fv_gguf_strings(g, "tokenizer.ggml.tokens", &token, &n) != FV_OK) return -1;
+    for (size_t i = n; i-- > 0;)
+        if (token[i].n == length && memcmp(token[i].s, text, length) == 0) id = (int64_t)i;
+    free(token);
+    return id;
 }
 
 void fv_gguf_free_vocab(fv_gguf_vocab *v) {
@@ -126,17 +156,17 @@ static json_t *constant(const char *text) { return json_loads(text, 0, NULL); }
 static fv_status add_byte_level(const fv_gguf *g, const struct pre *pre, fv_gguf_json *m,
                                 json_t *model) {
     json_t *steps = json_array();
-    if (pre->nfc) fv_gguf_set(m, m->root, "normalizer", constant("{\"type\": \"NFC\"}"));
+    if (pre->nfc) fv_gguf_put(m, m->root, "normalizer", constant("{\"type\": \"NFC\"}"));
     if (pre->digits)
         fv_gguf_append(m, steps, constant("{\"type\": \"Digits\", \"individual_digits\": true}"));
     fv_gguf_append(m, steps,
                    json_pack("{s:s, s:{s:s}, s:s, s:b}", "type", "Split", "pattern", "Regex",
                              pre->regex, "behavior", "Isolated", "invert", 0));
     fv_gguf_append(m, steps, constant(byte_level));
-    fv_gguf_set(m, m->root, "pre_tokenizer",
+    fv_gguf_put(m, m->root, "pre_tokenizer",
                 json_pack("{s:s, s:o}", "type", "Sequence", "pretokenizers", steps));
-    fv_gguf_set(m, m->root, "decoder", constant(byte_level));
-    fv_gguf_set(m, model, "ignore_merges", json_boolean(pre->ignore_merges));
+    fv_gguf_put(m, m->root, "decoder", constant(byte_level));
+    fv_gguf_put(m, model, "ignore_merges", json_boolean(pre->ignore_merges));
 
     fv_gguf_string *merge = NULL;
     size_t n = 0;
@@ -176,17 +206,16 @@ static fv_status add_sentencepiece(const fv_gguf *g, const fv_gguf_vocab *v, fv_
         fv_gguf_append(
             m, dec,
             constant("{\"type\": \"Strip\", \"content\": \" \", \"start\": 1, \"stop\": 0}"));
-    fv_gguf_set(m, m->root, "normalizer",
+    fv_gguf_put(m, m->root, "normalizer",
                 json_pack("{s:s, s:o}", "type", "Sequence", "normalizers", norm));
-    fv_gguf_set(m, m->root, "decoder",
+    fv_gguf_put(m, m->root, "decoder",
                 json_pack("{s:s, s:o}", "type", "Sequence", "decoders", dec));
-    fv_gguf_set(m, model, "byte_fallback", json_true());
-    fv_gguf_set(m, model, "fuse_unk", json_true());
+    fv_gguf_put(m, model, "byte_fallback", json_true());
+    fv_gguf_put(m, model, "fuse_unk", json_true());
     for (size_t i = 0; i < v->n; i++)
         if ((int)v->type[i] == FV_GGUF_UNKNOWN)
-            fv_gguf_set(m, model, "unk_token", json_stringn(v->token[i].s, v->token[i].n));
-    return fv_gguf_merges(g, v, json_object_get(model, "vocab"), m,
-                          json_object_get(model, "merges"));
+            fv_gguf_put(m, model, "unk_token", json_stringn(v->token[i].s, v->token[i].n));
+    return fv_gguf_merges(g, v, json_object_get(model, "vocab"), json_object_get(model, "merges"));
 }
 
 /* Adds the template that puts BOS before a text, if the file or its pre-tokenizer says so. */
@@ -202,7 +231,7 @@ static fv_status add_template(const fv_gguf *g, const fv_gguf_vocab *v, bool add
     json_t *special = json_object();
     if (json_object_setn_new(special, t.s, t.n, json_pack("{s:[I]}", "ids", id)) != 0)
         m->lost = true;
-    fv_gguf_set(m, m->root, "post_processor",
+    fv_gguf_put(m, m->root, "post_processor",
                 json_pack("{s:s, s:o, s:o}", "type", "TemplateProcessing", "single", piece,
                           "special_tokens", special));
     return FV_OK;
@@ -212,8 +241,8 @@ static fv_status make(const fv_gguf *g, const fv_gguf_vocab *v, fv_gguf_json *m)
     fv_gguf_string kind = {"", 0};
     json_t *ids = json_object(), *added = json_array();
     json_t *model = json_pack("{s:s, s:o, s:[]}", "type", "BPE", "vocab", ids, "merges");
-    fv_gguf_set(m, m->root, "model", model);
-    fv_gguf_set(m, m->root, "added_tokens", added);
+    fv_gguf_put(m, m->root, "model", model);
+    fv_gguf_put(m, m->root, "added_tokens", added);
     FV_TRY(fv_gguf_text(g, "tokenizer.ggml.model", &kind));
     FV_TRY(add_tokens(g, v, ids, added, m));
     if (kind.n == 5 && memcmp(kind.s, "llama", 5) == 0) {
@@ -231,7 +260,8 @@ static fv_status make(const fv_gguf *g, const fv_gguf_vocab *v, fv_gguf_json *m)
     return add_template(g, v, pre->adds_bos, m);
 }
 
-fv_status fv_gguf_tokenizer(const fv_gguf *g, fv_gguf_json *m) {
+fv_status fv_gguf_tokenizer(const fv_gguf_set *s, fv_gguf_json *m) {
+    const fv_gguf *g = s->model[0];
     fv_gguf_vocab v;
     FV_TRY(fv_gguf_read_vocab(g, &v));
     fv_status st = make(g, &v, m);
@@ -252,12 +282,13 @@ static fv_status add_named(const fv_gguf *g, const fv_gguf_vocab *v, fv_gguf_jso
         fv_gguf_string t;
         json_int_t id;
         FV_TRY(named_token(g, v, names[i].own, &id, &t));
-        if (t.s) fv_gguf_set(m, m->root, names[i].hub, json_stringn(t.s, t.n));
+        if (t.s) fv_gguf_put(m, m->root, names[i].hub, json_stringn(t.s, t.n));
     }
     return FV_OK;
 }
 
-fv_status fv_gguf_tokenizer_config(const fv_gguf *g, fv_gguf_json *m) {
+fv_status fv_gguf_tokenizer_config(const fv_gguf_set *s, fv_gguf_json *m) {
+    const fv_gguf *g = s->model[0];
     static const char key[] = "tokenizer.chat_template";
     fv_gguf_vocab v;
     fv_gguf_string program = {NULL, 0};
@@ -265,7 +296,7 @@ fv_status fv_gguf_tokenizer_config(const fv_gguf *g, fv_gguf_json *m) {
     json_t *text = program.s ? json_stringn(program.s, program.n) : NULL;
     if (program.s && !text)
         return FV_FAIL(FV_EDATA, "%s: key '%s' is not UTF-8", fv_gguf_where(g), key);
-    if (text) fv_gguf_set(m, m->root, "chat_template", text);
+    if (text) fv_gguf_put(m, m->root, "chat_template", text);
     FV_TRY(fv_gguf_read_vocab(g, &v));
     fv_status st = add_named(g, &v, m);
     fv_gguf_free_vocab(&v);

@@ -37,6 +37,8 @@ static fv_status digest_of(const fv_grammar_spec *s, digest *out) {
                 add(c, s->n_text ? s->text : "", s->n_text);
     for (size_t i = 0; done && i < s->n_choice; i++)
         done = add(c, s->choice[i], strlen(s->choice[i]));
+    if (done && s->opens)
+        done = add(c, s->opens, strlen(s->opens)) && add(c, s->closes, strlen(s->closes));
     done = done && EVP_DigestFinal_ex(c, out->bytes, NULL);
     EVP_MD_CTX_free(c);
     return done ? FV_OK : FV_FAIL(FV_ENOMEM, "libcrypto computed no digest of a grammar");
@@ -82,12 +84,17 @@ static void keep(const digest *d, fv_grammar *g, const fv_error *fault) {
 }
 
 fv_status fv_grammar_get(const fv_grammar_spec *spec, fv_grammar **out) {
+    return fv_grammar_get_within(spec, 0, out);
+}
+
+fv_status fv_grammar_get_within(const fv_grammar_spec *spec, int64_t steps, fv_grammar **out) {
+    const fv_grammar_limits limits = {.compile_steps = steps, .tries = steps > 0};
     digest d;
     FV_TRY(digest_of(spec, &d));
     fv_grammar *g = NULL;
     fv_error fault = {0};
     if (!take(&d, &g, &fault)) {
-        fv_error_take(&fault, fv_grammar_compile(spec, NULL, &g));
+        fv_error_take(&fault, fv_grammar_compile(spec, &limits, &g));
         if (fault.status == FV_OK || fault.status == FV_EINVAL) keep(&d, g, &fault);
     }
     if (fault.status != FV_OK) return fv_error_raise(&fault);

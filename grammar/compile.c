@@ -86,6 +86,7 @@ static fv_status make(fv_compile *c, const fv_grammar_spec *spec, const fv_gramm
                       fv_automaton **out) {
     int32_t rule;
     FV_TRY(read_spec(c, spec, &rule));
+    FV_TRY(fv_reasoning_add(c, spec, &rule));
     FV_TRY(fv_emit_rules(c, rule));
     FV_TRY(fv_net_check(c));
     return fv_automaton_make(&c->net, limits, out);
@@ -105,6 +106,7 @@ fv_status fv_grammar_compile(const fv_grammar_spec *spec, const fv_grammar_limit
     fv_arena_fini(&c.arena);
     free(c.rule);
     free(c.net.state);
+    if (st == FV_EINVAL && c.steps < 0 && l.tries) st = FV_EBUSY;
     if (st != FV_OK) {
         free(g);
         return fv_fail_prefix(st, "%s", name_of(spec->kind));

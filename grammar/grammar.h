@@ -21,7 +21,7 @@ enum {
     FV_GRAMMAR_BYTES_MAX = 1 << 20, /* of a spec, choices together */
     FV_GRAMMAR_CHOICES_MAX = 4096,
     /* Changes when the same spec may give other masks. Workers of different versions exchange no requests. */
-    FV_GRAMMAR_VERSION = 1,
+    FV_GRAMMAR_VERSION = 2,
 };
 
 typedef enum fv_grammar_kind {
@@ -39,11 +39,14 @@ typedef struct fv_grammar_spec {
     size_t n_text;
     const char *const *choice; /* [n_choice] UTF-8, NUL-terminated */
     size_t n_choice;
+    /* The marks of the reasoning that may stand before the text, which then begins behind `closes`; NULL: none may. */
+    const char *opens, *closes;
 } fv_grammar_spec;
 
 /* Limits on the cost of a grammar. 0 in a field: the default. */
 typedef struct fv_grammar_limits {
     int64_t compile_steps; /* default 20 million, well below a second */
+    bool tries;            /* more than these steps are FV_EBUSY: the grammar may have more */
     int64_t mask_steps;    /* of one mask or one token; default 400 000, some ten milliseconds */
     int64_t answer_steps;  /* of all masks and tokens of an answer; default 20 million */
     size_t bytes; /* of the compiled grammar, and again of what it learns; default 32 MiB each */
@@ -57,15 +60,22 @@ fv_status fv_grammar_compile(const fv_grammar_spec *spec, const fv_grammar_limit
                              fv_grammar **out);
 /* The same with the default limits, shared with all others in this process that have asked for this spec. */
 fv_status fv_grammar_get(const fv_grammar_spec *spec, fv_grammar **out);
+/* The same, but gives up after so many steps of compilation with FV_EBUSY; 0: no other limit. */
+fv_status fv_grammar_get_within(const fv_grammar_spec *spec, int64_t steps, fv_grammar **out);
 fv_grammar *fv_grammar_ref(fv_grammar *g);
 void fv_grammar_unref(fv_grammar *g); /* NULL is fine */
 
 /* ---- a vocabulary -------------------------------------------------------------------------- */
 
+#define FV_TOKEN_SPECIAL "\xFF" /* a byte that no text has */
+/* For fv_matcher_continue: the reasoning is over, or there is none. */
+#define FV_GRAMMAR_THOUGHT "\xFF\xFF"
+
 typedef struct fv_token_trie fv_token_trie; /* opaque, immutable; any thread */
 
 /* Makes the trie of a vocabulary: id i stands for text[i] [bytes[i]]; an id with 0 bytes is never legal
- * (special tokens, images). Copies everything. Gives *out (free it). */
+ * (images). Text is UTF-8; a special token's text begins with FV_TOKEN_SPECIAL, and only marks make it legal. Copies
+ * everything. Gives *out (free it). */
 fv_status fv_token_trie_make(const char *const *text, const size_t *bytes, int32_t n_vocab,
                              fv_token_trie **out);
 void fv_token_trie_free(fv_token_trie *t); /* NULL is fine */
@@ -79,6 +89,10 @@ typedef struct fv_matcher fv_matcher; /* opaque; refers to the grammar, borrows 
 /* strips: the decoder cuts a space off the front of an answer, so one in the first token is no part of its text. */
 fv_status fv_matcher_open(fv_grammar *g, const fv_token_trie *trie, bool strips, fv_matcher **out);
 void fv_matcher_close(fv_matcher *m); /* NULL is fine */
+
+/* The answer continues `text`, with which texts of the grammar begin, as the mark that opens a reasoning. Borrowed until
+ * the matcher is closed; before the first _seek. FV_EINVAL: no text of the grammar begins so. */
+fv_status fv_matcher_continue(fv_matcher *m, const char *text);
 
 /* Sets the state to that after the answer's tokens answer[n]. Costs the tokens after those of the last call,
  * if these are the beginning of the same answer. FV_EINVAL: a token was not legal, or the limits are exceeded. */

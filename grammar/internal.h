@@ -7,7 +7,8 @@
  *   expr.c        expressions: trees of which rules are made
  *   regex.c       text -> an expression; regex_set.c: its classes; regex_anchor.c: ^ and $
  *   ebnf.c        Lark's and GBNF's grammars -> rules
- *   tag.c         structural tags -> rules
+ *   tag.c         structural tags -> rules; tag_format.c, tag_xml.c: their formats
+ *   reasoning.c   what may stand before the text
  *   schema.c      JSON Schema -> rules; schema_gather.c, _object.c, _array.c, _string.c, _number.c, _one.c:
  *                 its parts; format.c: its formats; json_value.c: any JSON
  *   dfa.c         expressions over characters -> automata; their intersections and differences
@@ -127,6 +128,10 @@ fv_status fv_expr_seq(fv_compile *c, fv_expr **out, ...);
 fv_status fv_expr_repeat(fv_compile *c, fv_expr *item, int64_t min, int64_t max, fv_expr **out);
 fv_status fv_expr_json(fv_compile *c, fv_expr *item, fv_expr **out); /* with the quotes */
 fv_status fv_expr_rule(fv_compile *c, int32_t rule, fv_expr **out);
+/* A mark of the model's: as text, or as the special token that is written so. */
+fv_status fv_expr_mark(fv_compile *c, const char *text, fv_expr **out);
+/* Text in which none of these occurs. */
+fv_status fv_expr_without(fv_compile *c, const char *const *text, size_t n, fv_expr **out);
 fv_status fv_rule_new(fv_compile *c, const char *name, size_t n, int32_t *out);
 fv_status fv_expr_of_dfa(fv_compile *c, const fv_dfa *dfa, fv_expr **out);
 
@@ -190,6 +195,8 @@ fv_status fv_regex_class(fv_compile *c, const char *text, size_t n, size_t *at, 
 fv_status fv_regex_escape(fv_compile *c, const char *text, size_t n, size_t *at, fv_expr **out);
 
 fv_status fv_ebnf_read(fv_compile *c, const char *text, size_t n, int32_t *rule);
+/* Replaces *rule by one with an optional reasoning in front, if the spec has its marks. */
+fv_status fv_reasoning_add(fv_compile *c, const fv_grammar_spec *s, int32_t *rule);
 fv_status fv_tag_read(fv_compile *c, const char *text, size_t n, int32_t *rule);
 fv_status fv_schema_read(fv_compile *c, const char *text, size_t n, int32_t *rule);
 fv_status fv_schema_rule(fv_compile *c, const json_t *schema, int32_t *rule); /* parsed already */

@@ -28,8 +28,9 @@ struct fv_matcher {
     uint64_t generation;
     int32_t state;
     bool may_end, strips;
-    int64_t spent; /* steps of the answer's tokens and masks */
-    int32_t *seen; /* [n] */
+    const char *before; /* the text that the answer continues */
+    int64_t spent;      /* steps of the answer's tokens and masks */
+    int32_t *seen;      /* [n] */
     size_t n, cap;
     uint64_t *bits;
 };
@@ -148,6 +149,7 @@ fv_status fv_matcher_open(fv_grammar *g, const fv_token_trie *trie, bool strips,
     m->trie = trie;
     m->bits = bits;
     m->strips = strips;
+    m->before = "";
     fv_status st = fv_matcher_seek(m, NULL, 0);
     if (st == FV_OK)
         *out = m;
@@ -169,12 +171,6 @@ static void to_state(fv_matcher *m, int32_t state) {
     m->may_end = fv_automaton_accepts(m->grammar->automaton, state);
 }
 
-static void rewind_to_start(fv_matcher *m) {
-    m->n = 0;
-    m->generation = fv_automaton_generation(m->grammar->automaton);
-    to_state(m, fv_automaton_start(m->grammar->automaton));
-}
-
 /* Charges the steps since the last refuelling to the answer. */
 static fv_status charge(fv_matcher *m) {
     m->spent += fv_automaton_spent(m->grammar->automaton);
@@ -190,6 +186,20 @@ static fv_status push_bytes(fv_matcher *m, const char *text, size_t n, int32_t *
     *to = m->state;
     for (size_t i = 0; i < n && *to != FV_AUTO_DEAD; i++)
         FV_TRY(fv_automaton_next(a, *to, (uint8_t)text[i], to));
+    return FV_OK;
+}
+
+static fv_status rewind_to_start(fv_matcher *m) {
+    fv_automaton *a = m->grammar->automaton;
+    int32_t to;
+    m->n = 0;
+    m->generation = fv_automaton_generation(a);
+    to_state(m, fv_automaton_start(a));
+    fv_automaton_refuel(a);
+    FV_TRY(push_bytes(m, m->before, strlen(m->before), &to));
+    if (to == FV_AUTO_DEAD)
+        return FV_FAIL(FV_EINVAL, "no text of the grammar begins with '%.64s'", m->before);
+    to_state(m, to);
     return FV_OK;
 }
 
@@ -219,7 +229,7 @@ static fv_status seek(fv_matcher *m, const int32_t *answer, int32_t n) {
     fv_automaton *a = m->grammar->automaton;
     const bool same = m->generation == fv_automaton_generation(a) && m->n <= (size_t)n &&
                       (m->n == 0 || memcmp(m->seen, answer, m->n * sizeof *answer) == 0);
-    if (!same || m->n == 0) rewind_to_start(m);
+    if (!same || m->n == 0) FV_TRY(rewind_to_start(m));
     while (m->n < (size_t)n) FV_TRY(push_token(m, answer[m->n]));
     return FV_OK;
 }
@@ -231,6 +241,11 @@ fv_status fv_matcher_seek(fv_matcher *m, const int32_t *answer, int32_t n) {
     return st;
 }
 
+fv_status fv_matcher_continue(fv_matcher *m, const char *text) {
+    m->before = text;
+    return fv_matcher_seek(m, NULL, 0);
+}
+
 int32_t fv_matcher_vocab(const fv_matcher *m) { return m->trie->n_vocab; }
 bool fv_matcher_may_end(const fv_matcher *m) { return m->may_end; }
 
@@ -238,7 +253,7 @@ bool fv_matcher_may_end(const fv_matcher *m) { return m->may_end; }
 static fv_status settle(fv_matcher *m) {
     if (m->generation == fv_automaton_generation(m->grammar->automaton)) return FV_OK;
     const size_t n = m->n;
-    rewind_to_start(m);
+    FV_TRY(rewind_to_start(m));
     while (m->n < n) FV_TRY(push_token(m, m->seen[m->n]));
     return FV_OK;
 }

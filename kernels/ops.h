@@ -39,7 +39,7 @@
  *     ((f32) sum * scale_x) * scale_w        scale_w of the row of w
  *
  * THE DOT PRODUCT IN INT8 WITH SCALES ALONG K is used, whatever the backend computes in, for weights of type FV_INT8 in
- * groups of 32 or 16 without `min` (GGUF's Q8_0, Q5_0 and Q6_K, the output head with --weights), and of type FV_INT4 with
+ * groups of 32 or 16 without `min` and `table` (GGUF's Q8_0, Q5_0 and Q6_K, the output head with --weights), and of type FV_INT4 with
  * `integers` (--weights int4 and int4-128, GGUF's Q4_0). Each 32 numbers of a row of x are quantized like a row above, and
  * padded with zeros; sums are exact, and the result is f32:
  *     acc = 0;   for g = 0, 1, ...: acc = fma(scale_w[g'] * scale_x[g"], (f32) sum_g, acc)
@@ -47,7 +47,8 @@
  * 4 bits is the integer - 8. The product of scales and the fma round once each.
  *
  * Other weights in groups of integers are decoded to bf16 (kernels/tensor.h), and the product is the canonical one
- * in bf16, whatever the backend computes in.
+ * in bf16, whatever the backend computes in. Where the weight has an `order`, k counts the weight's columns, and
+ * x[order[k]] is multiplied.
  *
  * ATTENTION is summed over fixed blocks of FV_KV_BLOCK rows, counted from the start of each
  * segment, in the order of the segments (fv_attn_args).

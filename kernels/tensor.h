@@ -12,11 +12,12 @@
 
 #include "common/dtype.h"
 
-/* How a weight [rows, cols] in integers is decoded. All arrays are borrowed.
+/* How a weight [rows, cols] in integers is decoded. All arrays are borrowed. With `table`, integers are
+ * codes: a code counts as the number of the table, where "integer" stands below, and `zero` is absent.
  *     int8   integer * scale[row]                                 rows of `cols` bytes
  *     with groups, g = col / group, and rows of `row_bytes` bytes:
- *     int8   bf16(fma(scale[row, g], integer, -min[row, g])); without `min` and in groups of 32 or 16
- *            the dot product is in integers (kernels/ops.h)
+ *     int8   bf16(fma(scale[row, g], integer, -min[row, g])); without `min` and `table`, in groups of 32 or
+ *            16, the dot product is in integers (kernels/ops.h)
  *     int4   bf16(fma(scale[row, g], integer - zero[row, g], -min[row, g]))
  *            integers 0..15, an even column in the low half of a byte; with `integers`, without
  *            `zero` and `min`, the dot product is in integers too */
@@ -25,8 +26,11 @@ typedef struct fv_quant {
     fv_dtype scale_type;
     int32_t group,
         groups; /* columns of a group, a multiple of 32, for int8 also 16 or 0; groups of a row */
-    const uint8_t *zero; /* [rows, groups]; NULL: 8, or 0 with `min` */
+    const uint8_t *zero; /* [rows, groups]; NULL: 8, or 0 with `min` or `table` */
     const float *min;    /* [rows, groups]; NULL: 0 */
+    const float
+        *table; /* int8: [256], by the code as an unsigned byte; int4: [16]; NULL: integers */
+    const int32_t *order; /* [cols] the column of x that meets column k of the weight; NULL: k */
     size_t row_bytes;
     bool integers; /* int4: dot products in integers */
 } fv_quant;

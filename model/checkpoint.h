@@ -40,6 +40,12 @@ fv_status fv_checkpoint_load(fv_checkpoint *ck, fv_backend *be, const fv_weights
 fv_status fv_checkpoint_quantize(fv_checkpoint *ck, fv_backend *be, const fv_weights *to,
                                  fv_checkpoint_progress *progress, void *user);
 
+/* Makes numbers of all weights that the files have in integers, in the type of the embedding, for products as of
+ * a checkpoint that is not quantized; on all threads of `be`, after fv_checkpoint_load. The integers stay in
+ * memory until the checkpoint is closed. FV_EUNSUPPORTED if no weight is in integers; FV_ENOMEM. */
+fv_status fv_checkpoint_dequantize(fv_checkpoint *ck, fv_backend *be,
+                                   fv_checkpoint_progress *progress, void *user);
+
 /* Writes a quantized checkpoint as a directory that can be mapped (model/compressed.h). *bytes: of
  * its tensors. FV_EUNSUPPORTED if some weights were integers in the files. */
 fv_status fv_checkpoint_write(const fv_checkpoint *ck, const fv_weights *as, const char *dir,

@@ -3,6 +3,7 @@
 
 #include "gguf/texts.h"
 #include "model/checkpoint_internal.h"
+#include "model/folder.h"
 #include "text/json.h"
 
 enum { CONFIG_MAX = 1 << 20 };
@@ -10,17 +11,19 @@ enum { CONFIG_MAX = 1 << 20 };
 fv_status fv_checkpoint_read_config(fv_checkpoint *ck, const char *dir) {
     char path[FV_CHECKPOINT_PATH], *text;
     FV_TRY(fv_checkpoint_file(dir, "config.json", CONFIG_MAX, path, &text, &ck->config_bytes));
-    if (!text)
-        return FV_FAIL(FV_ENOTFOUND, "%s does not exist; is '%s' a checkpoint directory?", path,
-                       dir);
+    if (!text) return fv_folder_no_config(dir);
     fv_status st = fv_arena_strndup(&ck->arena, text, ck->config_bytes, &ck->config_text);
     free(text);
     FV_TRY(st);
     const fv_tower_directory *t = &ck->tower_dir;
     FV_TRY(fv_tower_directory_find(dir, ck->config_text, ck->config_bytes, &ck->arena,
                                    &ck->tower_dir));
-    return fv_config_parse(t->path ? t->config : ck->config_text,
-                           t->path ? t->bytes : ck->config_bytes, path, &ck->cfg);
+    FV_TRY(fv_config_parse(t->path ? t->config : ck->config_text,
+                           t->path ? t->bytes : ck->config_bytes, path, &ck->cfg));
+    fv_gguf_files gguf;
+    FV_TRY(fv_gguf_files_find(dir, &gguf));
+    if (gguf.n > 0) ck->cfg.text.experts_transposed = false; /* in no GGUF file */
+    return FV_OK;
 }
 
 fv_status fv_checkpoint_read_generation(fv_checkpoint *ck, const char *dir) {

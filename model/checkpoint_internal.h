@@ -10,6 +10,7 @@
 #include "model/families/tensor_specs.h"
 #include "model/gguf_weights.h"
 #include "model/shards.h"
+#include "model/stored.h"
 #include "model/tower_directory.h"
 #include "model/transpose.h"
 
@@ -18,18 +19,22 @@ typedef struct fv_used_tensor {
     const fv_tensor_spec *expected;
     const fv_shard_tensor *found;
     fv_tensor view;
-    fv_gguf_weight gguf;   /* filled by fv_checkpoint_load; data NULL: the view is complete, */
-    fv_transposed experts; /* unless these have data, which loading or quantizing transposes */
+    fv_gguf_weight gguf;     /* filled by fv_checkpoint_load; data NULL: the view is complete, */
+    fv_transposed experts;   /* unless these have data, which loading or quantizing transposes, */
+    fv_stored_weight stored; /* or this has a form: filled by fv_checkpoint_load */
 } fv_used_tensor;
 
 struct fv_checkpoint {
     fv_arena arena;
+    bool
+        headers_only; /* set before opening: no memory is taken for weights, and views have no data */
     char *dir, *config_text;
     size_t config_bytes;
     fv_tower_directory tower_dir;
     fv_model_config cfg;
     fv_generation_config gen;
     fv_image_config image;
+    fv_stored_config stored;
     fv_shards *shards;
     fv_shards *tower;         /* weights in tower_dir; NULL: `shards` has all */
     fv_tensor_spec *manifest; /* [n_manifest] */

@@ -36,6 +36,7 @@ static bool fill_experts(filling *f, const filled *t) {
 }
 
 static bool fill_tensor(filling *f, const filled *t) {
+    if (!t->to && t->u->stored.form) return fv_stored_fill(&t->u->stored);
     if (t->u->experts.data && !(t->to && t->u->view.data)) return fill_experts(f, t);
     return t->to ? fv_quantize(&t->u->view, t->to, t->memory, t->as) : fv_gguf_fill(&t->u->gguf);
 }
@@ -75,7 +76,7 @@ fv_status fv_checkpoint_load(fv_checkpoint *ck, fv_backend *be, const fv_weights
         fv_used_tensor *u = &ck->used[i];
         bool experts = u->experts.data && !next;
         if (experts) FV_TRY(place_experts(ck, u));
-        if (u->gguf.data || experts) f.tensor[f.n++] = (filled){.u = u};
+        if (u->gguf.data || u->stored.form || experts) f.tensor[f.n++] = (filled){.u = u};
     }
     return fill_all(&f, be);
 }

@@ -19,10 +19,28 @@ static void print_shape(const int64_t *shape, int32_t n, char *out, size_t cap) 
     if (at < cap) snprintf(out + at, cap - at, "]");
 }
 
+/* Copies the sizes that are not 1. */
+static int32_t drop_ones(const int64_t *shape, int32_t n, int64_t out[FV_SAFETENSORS_MAX_DIMS]) {
+    int32_t kept = 0;
+    for (int32_t i = 0; i < n; i++)
+        if (shape[i] != 1) out[kept++] = shape[i];
+    return kept;
+}
+
+/* GGUF files may have sizes of 1 or not. */
+static bool is_shape(const fv_shard_tensor *t, const fv_tensor_spec *e) {
+    int64_t a[FV_SAFETENSORS_MAX_DIMS], b[FV_SAFETENSORS_MAX_DIMS];
+    const int64_t *found = t->entry->shape, *expected = e->shape;
+    int32_t n = t->entry->n_dim, m = e->n_dim;
+    if (t->form) {
+        n = drop_ones(found, n, a), m = drop_ones(expected, m, b);
+        found = a, expected = b;
+    }
+    return n == m && memcmp(found, expected, (size_t)n * sizeof *found) == 0;
+}
+
 static fv_status check_shape(const fv_shard_tensor *t, const fv_tensor_spec *e) {
-    bool same = t->entry->n_dim == e->n_dim;
-    for (int32_t i = 0; same && i < e->n_dim; i++) same = t->entry->shape[i] == e->shape[i];
-    if (same) return FV_OK;
+    if (is_shape(t, e)) return FV_OK;
     char found[256], expected[128], keys[256];
     print_shape(t->entry->shape, t->entry->n_dim, found, sizeof found);
     print_shape(e->shape, e->n_dim, expected, sizeof expected);
@@ -50,7 +68,7 @@ static fv_status make_view(fv_checkpoint *ck, const fv_shard_tensor *t, const fv
     int32_t rows, cols;
     fv_tensor_specs_view(e, &rows, &cols);
     void *data = (void *)(uintptr_t)t->entry->data;
-    if ((uintptr_t)data % fv_dtype_bytes(dtype)) {
+    if ((uintptr_t)data % fv_dtype_bytes(dtype) && !ck->headers_only) {
         FV_TRY(fv_arena_alloc(&ck->arena, t->entry->bytes, &data));
         memcpy(data, t->entry->data, t->entry->bytes);
     }
@@ -82,7 +100,13 @@ bool fv_checkpoint_is_layer_weight(const fv_tensor_spec *e) {
 
 /* Number of heads whose rows llama.cpp reordered in this weight; 0: rows are in order. */
 static int32_t reordered_heads(const fv_checkpoint *ck, const fv_tensor_spec *e) {
-    if (!fv_shards_gguf(ck->shards) || strcmp(ck->cfg.text.family, "llama") != 0) return 0;
+    if (!fv_shards_gguf(ck->shards)) return 0;
+    if (e->part == FV_PART_VISION_LAYER && ck->cfg.vision.rope == FV_TOWER_ROPE_AXIAL)
+        return e->offset == offsetof(fv_vision_layer, q) ||
+                       e->offset == offsetof(fv_vision_layer, k)
+                   ? ck->cfg.vision.n_head
+                   : 0;
+    if (strcmp(ck->cfg.text.family, "llama") != 0) return 0;
     if (e->role == FV_ROLE_QUERY) return ck->cfg.text.n_head;
     return e->part == FV_PART_TEXT_LAYER && e->offset == offsetof(fv_text_layer, k)
                ? ck->cfg.text.n_kv
@@ -94,13 +118,27 @@ static fv_status place_repacked(fv_checkpoint *ck, fv_used_tensor *u, bool *repa
     const fv_tensor_spec *e = u->expected;
     int32_t rows, cols, heads = reordered_heads(ck, e);
     bool blocks = fv_gguf_is_blocks(u->found->entry->dtype);
+    const fv_gguf_form *form = u->found->form;
     fv_dtype dtype;
-    *repacked = heads > 0 || blocks;
+    if (u->stored.form) {
+        *repacked = true;
+        FV_TRY(fv_stored_place(&u->stored, e, &ck->arena));
+        u->view = u->stored.view;
+        return FV_OK;
+    }
+    *repacked = heads > 0 || blocks || (form && form->n_more);
     if (!*repacked) return FV_OK;
     FV_TRY(check_shape(u->found, e));
     if (!blocks) FV_TRY(read_dtype(u->found, &dtype));
     fv_tensor_specs_view(e, &rows, &cols);
-    u->gguf = (fv_gguf_weight){u->found->entry->dtype, u->found->entry->data, heads, {0}};
+    u->view = fv_tensor_of(NULL, FV_BF16, rows, cols);
+    if (ck->headers_only) return FV_OK;
+    u->gguf = (fv_gguf_weight){
+        .type = u->found->entry->dtype, .data = u->found->entry->data, .heads = heads};
+    if (form) {
+        memcpy(u->gguf.more, form->more, sizeof form->more);
+        u->gguf.n_more = form->n_more, u->gguf.span = form->span;
+    }
     FV_TRY(fv_gguf_place(&u->gguf, rows, cols, fv_checkpoint_is_layer_weight(e), &ck->arena));
     u->view = u->gguf.view;
     return FV_OK;
@@ -142,8 +180,10 @@ static fv_status fail_missing(const fv_checkpoint *ck, const fv_tensor_spec *e) 
     const fv_tensor_names *own = ck->cfg.family->names;
     if (fv_shards_gguf(ck->shards)) {
         char hub[FV_TENSOR_NAME_MAX];
-        fv_name_mapping_key(FV_NAME_MAPPING_ORIGINAL, own, e->name, hub);
-        fv_gguf_own_name(hub, key);
+        bool text = strncmp(e->name, "text.", 5) == 0 || strncmp(e->name, "lm_head.", 8) == 0;
+        fv_name_mapping_key(text ? FV_NAME_MAPPING_ORIGINAL : FV_NAME_MAPPING_HUB, NULL, e->name,
+                            hub);
+        if (!fv_gguf_own_name(hub, key)) snprintf(key, sizeof key, "%.127s", hub);
     } else {
         fv_name_mapping_key(fv_shards_name_mapping(ck->shards, own), own, e->name, key);
     }
@@ -175,12 +215,19 @@ static bool predicts_ahead(const fv_text_config *t, const char *name) {
            layer - t->n_layer < t->n_predict;
 }
 
+/* Whether a tensor is of Gemma 4's tower or connector for sound, which is not read. */
+static bool is_of_sound(const fv_text_config *t, const char *name) {
+    return t->slide_d > 0 &&
+           (!strncmp(name, "model.audio_tower.", 18) || !strncmp(name, "model.embed_audio.", 18));
+}
+
 /* Refuses a tensor that config.json does not account for: the network would differ from the trained
  * one. */
 static fv_status refuse_leftover(const fv_checkpoint *ck) {
     fv_tensor_spec *all, want;
     int32_t n;
     int32_t n_predict = 0; /* of layers that predict tokens further ahead */
+    int32_t n_sound = 0;
     fv_status st = FV_OK;
     FV_TRY(fv_tensor_specs_build(&ck->cfg, true, &all, &n));
     qsort(all, (size_t)n, sizeof *all, by_name);
@@ -190,7 +237,14 @@ static fv_status refuse_leftover(const fv_checkpoint *ck) {
             n_predict++;
             continue;
         }
-        if (!fv_compressed_belongs(t->canonical, want.name)) strcpy(want.name, t->canonical);
+        if (is_of_sound(&ck->cfg.text, t->canonical)) {
+            n_sound++;
+            continue;
+        }
+        if (fv_stored_is_unused(&ck->stored, t->canonical)) continue;
+        if (!fv_compressed_belongs(t->canonical, want.name) &&
+            !fv_stored_belongs(&ck->stored, t->canonical, want.name))
+            strcpy(want.name, t->canonical);
         if (bsearch(&want, all, (size_t)n, sizeof *all, by_name)) continue;
         st = FV_FAIL(FV_EDATA,
                      "%s: tensor '%s' in %s is not one of the network that config.json describes: "
@@ -198,6 +252,7 @@ static fv_status refuse_leftover(const fv_checkpoint *ck) {
                      ck->dir, t->entry->name, t->file);
     }
     free(all);
+    if (n_sound) FV_LOG(INFO, MODEL, "event=sound tensors=%d use=none", n_sound);
     if (n_predict) FV_LOG(INFO, MODEL, "event=mtp tensors=%d use=none", n_predict);
     return st;
 }
@@ -230,7 +285,30 @@ fv_status fv_checkpoint_split_fused(fv_checkpoint *ck) {
 
 /* Bytes of the tensor in memory, or in the mapped file. */
 size_t fv_checkpoint_tensor_bytes(const fv_used_tensor *u) {
+    if (u->stored.form) return u->stored.bytes;
     return u->gguf.data ? fv_gguf_bytes(&u->gguf) : u->found->entry->bytes;
+}
+
+/* Says in which forms weights are stored, one line each. */
+static void log_stored(const fv_checkpoint *ck) {
+    if (ck->stored.kv_cache)
+        FV_LOG(WARN, MODEL,
+               "event=kv-cache-scheme use=none reason=\"keys and values are stored as --kv-dtype "
+               "says, not quantized as the checkpoint's kv_cache_scheme asks\"");
+    for (int32_t i = 0; i < ck->n_used; i++) {
+        const struct fv_stored_form *form = ck->used[i].stored.form;
+        int32_t n = 0, first = i;
+        size_t bytes = 0;
+        for (int32_t j = 0; form && j < ck->n_used; j++) {
+            if (ck->used[j].stored.form != form) continue;
+            if (j < first) first = j;
+            bytes += ck->used[j].stored.bytes;
+            n++;
+        }
+        if (form && first == i)
+            FV_LOG(INFO, MODEL, "event=quantized form=%s weights=%d bytes=%zu",
+                   fv_stored_name(&ck->used[i].stored), n, bytes);
+    }
 }
 
 fv_status fv_checkpoint_open_tensors(fv_checkpoint *ck) {
@@ -245,10 +323,14 @@ fv_status fv_checkpoint_open_tensors(fv_checkpoint *ck) {
     if (cfg->video_tower) FV_TRY(FV_ARENA_NEW(&ck->arena, cfg->vision.n_layer, ck->video.layer));
     fv_compressed compressed;
     FV_TRY(fv_compressed_parse(ck->config_text, ck->config_bytes, "config.json", &compressed));
+    FV_TRY(fv_stored_parse(ck->config_text, ck->config_bytes, "config.json", &ck->stored));
     const fv_tensor_spec *absent_half = NULL; /* half of a tied pair */
     for (int32_t i = 0; i < ck->n_manifest; i++) {
         const fv_tensor_spec *e = &ck->manifest[i];
-        const fv_shard_tensor *integers = fv_compressed_find(ck->shards, e);
+        fv_used_tensor *u = &ck->used[ck->n_used];
+        const fv_shard_tensor *integers;
+        FV_TRY(fv_stored_find(&ck->stored, ck->shards, e, &u->stored, &integers));
+        if (!integers) integers = fv_compressed_find(ck->shards, e);
         const fv_shard_tensor *t = integers ? integers : find_tensor(ck, e->name);
         bool in_pair = e->role == FV_ROLE_HEAD || !strcmp(e->name, "text.embed_tokens.weight");
         if (!t && e->optional) continue;
@@ -257,7 +339,6 @@ fv_status fv_checkpoint_open_tensors(fv_checkpoint *ck) {
             absent_half = e;
             continue;
         }
-        fv_used_tensor *u = &ck->used[ck->n_used];
         bool repacked;
         u->expected = e;
         u->found = t;
@@ -272,6 +353,7 @@ fv_status fv_checkpoint_open_tensors(fv_checkpoint *ck) {
         *fv_checkpoint_slot(ck, e) = u->view;
     }
     tie_head(ck);
+    log_stored(ck);
     FV_TRY(fv_checkpoint_split_fused(ck));
     return refuse_leftover(ck);
 }

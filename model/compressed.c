@@ -80,9 +80,18 @@ static fv_status parse_int4(const json_t *group, const char *where, fv_compresse
     return FV_OK;
 }
 
+/* Returns whether the group's weights are in a form of model/stored.h: FP8, FP4 or W8A16. */
+static bool is_stored(const json_t *group, json_int_t bits) {
+    const json_t *w = json_object_get(group, "weights");
+    if (is(w, "type", "float")) return bits == 8 || bits == 4;
+    return bits == 8 && is(w, "type", "int") &&
+           !json_is_object(json_object_get(group, "input_activations"));
+}
+
 static fv_status parse_group(const json_t *group, const char *where, fv_compressed *out) {
     const json_t *w = json_object_get(group, "weights");
     json_int_t bits = json_integer_value(json_object_get(w, "num_bits"));
+    if (is_stored(group, bits)) return FV_OK;
     bool again = bits == 4                    ? out->group != 0
                  : is(w, "strategy", "group") ? out->int8_groups
                                               : out->int8;

@@ -45,44 +45,71 @@ static fv_status choose_precision(fv_engine *e, const fv_engine_options *opt) {
     return fv_engine_kv_dtype(opt->kv_dtype, e->be.compute, &e->kv_dtype);
 }
 
-/* Quantizes the weights and adds the format to the fingerprint: workers that continue with each
- * other's keys and values must have the same weights. */
+/* Adds the weights' format to the fingerprint: workers that continue with each other's keys and values must have
+ * the same weights. */
+static void name_weights(fv_engine *e, const fv_weights *to) {
+    size_t n = strlen(e->fingerprint);
+    snprintf(e->fingerprint + n, sizeof e->fingerprint - n, "+%s", to->fingerprint);
+}
+
+/* Quantizes or dequantizes the weights. */
 static fv_status quantize(fv_engine *e, const fv_engine_options *opt) {
     const fv_weights *to;
     FV_TRY(fv_weights_find(opt->weights, &to));
+    if (fv_weights_are_numbers(to)) {
+        FV_TRY(fv_checkpoint_dequantize(e->ck, &e->be, opt->progress, opt->progress_user));
+        name_weights(e, to);
+        return FV_OK;
+    }
     if ((to || fv_checkpoint_is_quantized(e->ck)) && strcmp(e->be.ops->name, "cpu") != 0)
         return FV_FAIL(FV_EUNSUPPORTED, "weights in %s need --device cpu",
                        to ? to->name : "8 and 4 bits");
     if (!to) return FV_OK;
     FV_TRY(fv_checkpoint_quantize(e->ck, &e->be, to, opt->progress, opt->progress_user));
-    size_t n = strlen(e->fingerprint);
-    snprintf(e->fingerprint + n, sizeof e->fingerprint - n, "+%s", to->fingerprint);
+    name_weights(e, to);
     return FV_OK;
 }
 
-/* Finds the tokens that only the tokenizer names. */
-static fv_status find_tokens(const fv_engine *e, const char *image) {
-    const char *end = fv_checkpoint_config(e->ck)->chat_end;
-    const int32_t id = fv_tokenizer_id(e->tok, image);
-    if (id >= 0)
-        return fv_checkpoint_set_tokens(e->ck, id, end ? fv_tokenizer_id(e->tok, end) : -1);
-    return FV_FAIL(FV_EDATA,
-                   "%s: tokenizer.json must have '%s', the token of an image: is it this "
-                   "checkpoint's?",
-                   fv_checkpoint_dir(e->ck), image);
+/* Opens the adapters and adds them to the fingerprint: workers that continue with each other's keys and values must
+ * have the same. */
+static fv_status open_adapters(fv_engine *e, const fv_engine_options *opt) {
+    char print[17];
+    size_t n = strlen(e->fingerprint);
+    if (opt->n_adapter == 0) return FV_OK;
+    if (e->be.device != fv_device_host())
+        return FV_FAIL(FV_EUNSUPPORTED, "--adapter needs --device cpu");
+    FV_TRY(fv_adapters_open(opt->adapter, opt->n_adapter, fv_checkpoint_config(e->ck),
+                            &e->adapter_arena, &e->adapters));
+    FV_TRY(fv_adapters_fingerprint(&e->adapters, print));
+    snprintf(e->fingerprint + n, sizeof e->fingerprint - n, "+lora.%s", print);
+    return FV_OK;
 }
 
-/* An image token beyond the vocabulary must still be in the tokenizer. */
-static fv_status check_image_token(const fv_engine *e) {
-    const fv_model_config *cfg = fv_checkpoint_config(e->ck);
+fv_status fv_engine_check_tokenizer(const fv_model_config *cfg, const fv_tokenizer *tok,
+                                    const char *from) {
     const char *token = fv_layout_image_token(cfg->layout.family);
-    if (cfg->image_token == FV_IMAGE_TOKEN_NAMED) return find_tokens(e, token);
-    if (cfg->image_token < cfg->text.vocab || fv_tokenizer_id(e->tok, token) == cfg->image_token)
+    if (cfg->image_token == FV_IMAGE_TOKEN_NAMED) {
+        if (fv_tokenizer_id(tok, token) >= 0) return FV_OK;
+        return FV_FAIL(FV_EDATA,
+                       "%s: tokenizer.json must have '%s', the token of an image: is it this "
+                       "checkpoint's?",
+                       from, token);
+    }
+    if (cfg->image_token < cfg->text.vocab || fv_tokenizer_id(tok, token) == cfg->image_token)
         return FV_OK;
     return FV_FAIL(FV_EDATA,
                    "%s: tokenizer.json must have '%s' as id %d, the first after the vocabulary: "
                    "add_tokens('%s', special_tokens=True) of a tokenizer in transformers adds it",
-                   fv_checkpoint_dir(e->ck), token, cfg->image_token, token);
+                   from, token, cfg->image_token, token);
+}
+
+/* Finds the tokens that only the tokenizer names, after fv_engine_check_tokenizer. */
+static fv_status find_tokens(const fv_engine *e) {
+    const fv_model_config *cfg = fv_checkpoint_config(e->ck);
+    const char *image = fv_layout_image_token(cfg->layout.family), *end = cfg->chat_end;
+    if (cfg->image_token != FV_IMAGE_TOKEN_NAMED) return FV_OK;
+    return fv_checkpoint_set_tokens(e->ck, fv_tokenizer_id(e->tok, image),
+                                    end ? fv_tokenizer_id(e->tok, end) : -1);
 }
 
 /* Sends the latent directions to the device: those of the one KV dtype that has some. */
@@ -104,8 +131,10 @@ static fv_status open_network(fv_engine *e, const fv_engine_options *opt) {
     FV_TRY(choose_precision(e, opt));
     const fv_weights *to;
     FV_TRY(fv_weights_find(opt->weights, &to));
-    FV_TRY(fv_checkpoint_load(e->ck, &e->be, to, opt->progress, opt->progress_user));
+    FV_TRY(fv_checkpoint_load(e->ck, &e->be, fv_weights_are_numbers(to) ? NULL : to, opt->progress,
+                              opt->progress_user));
     FV_TRY(quantize(e, opt));
+    FV_TRY(open_adapters(e, opt));
     FV_TRY(send_latent(e));
     FV_TRY(fv_decoder_open(&e->be, &cfg->text, fv_checkpoint_text(e->ck), &e->dec));
     if (!opt->vision || !cfg->has_vision) return FV_OK;
@@ -142,7 +171,10 @@ fv_status fv_engine_open(const fv_engine_options *opt, fv_engine *out) {
     FV_TRY(fv_weights_find(opt->weights, &weights));
     FV_TRY_GOTO(fv_checkpoint_open(opt->checkpoint, &e.ck), st, fail);
     FV_TRY_GOTO(fv_tokenizer_open(opt->checkpoint, &e.tok), st, fail);
-    FV_TRY_GOTO(check_image_token(&e), st, fail);
+    FV_TRY_GOTO(
+        fv_engine_check_tokenizer(fv_checkpoint_config(e.ck), e.tok, fv_checkpoint_dir(e.ck)), st,
+        fail);
+    FV_TRY_GOTO(find_tokens(&e), st, fail);
     FV_TRY_GOTO(open_chat(&e, opt->chat), st, fail);
     fv_checkpoint_fingerprint(e.ck, e.fingerprint);
     fv_hub_name(opt->checkpoint, e.name, sizeof e.name);
@@ -156,7 +188,7 @@ fv_status fv_engine_open(const fv_engine_options *opt, fv_engine *out) {
     int32_t vocab = fv_checkpoint_config(e.ck)->text.vocab, known = fv_tokenizer_vocab(e.tok);
     out->n_vocab = known < vocab ? known : vocab;
     FV_LOG(INFO, MODEL, "checkpoint=%s fingerprint=%s bytes=%zu isa=%s compute=%s kv_dtype=%s",
-           opt->checkpoint, out->fingerprint, fv_checkpoint_bytes(out->ck), out->be.isa,
+           opt->checkpoint, out->fingerprint, fv_engine_weight_bytes(out), out->be.isa,
            fv_compute_name(out->be.compute), fv_dtype_name(out->kv_dtype));
     return FV_OK;
 fail:
@@ -172,6 +204,7 @@ void fv_engine_close(fv_engine *e) {
     if (e->be_open) fv_backend_close(&e->be);
     fv_tokenizer_free(e->tok);
     free(e->chat);
+    fv_arena_fini(&e->adapter_arena);
     fv_checkpoint_close(e->ck);
     *e = (fv_engine){0};
 }
@@ -192,6 +225,10 @@ fv_generation_options fv_engine_generation_options(const fv_engine *e, bool igno
 
 const fv_latent *fv_engine_latent(const fv_engine *e, fv_dtype dtype, const char **why) {
     return fv_checkpoint_latent(e->ck, fv_dtype_name(dtype), fv_compute_name(e->be.compute), why);
+}
+
+size_t fv_engine_weight_bytes(const fv_engine *e) {
+    return fv_checkpoint_bytes(e->ck) + fv_adapters_bytes(&e->adapters);
 }
 
 fv_kv_shape fv_engine_kv_shape(const fv_engine *e, fv_dtype dtype) {

@@ -1,7 +1,7 @@
 #ifndef FOVEA_MODEL_GGUF_WEIGHTS_H
 #define FOVEA_MODEL_GGUF_WEIGHTS_H
 
-/* WEIGHTS OF GGUF FILES. Two kinds of weights are repacked in memory, because the network reads
+/* WEIGHTS OF GGUF FILES. Three kinds of weights are repacked in memory, because the network reads
  * them in another form:
  *
  * Blocks. A block of 32 or 256 numbers holds its integers and their scales; number i of group g is
@@ -10,9 +10,11 @@
  * FV_INT8 (kernels/tensor.h): products decode them to bf16, or multiply the integers of Q8_0, Q5_0
  * and Q6_K. Tensors that are looked up by row or are no matrices get the numbers, rounded to bf16.
  *
- * Rows of queries and keys of the architecture llama. GGML rotates neighbours (2i, 2i + 1) of a
+ * Rows of queries and keys of the architecture llama, and of Pixtral's tower. GGML rotates neighbours (2i, 2i + 1) of a
  * head, Hugging Face (i, i + D/2): llama.cpp's converter reordered the rows, and fv_gguf_fill
- * restores their order. */
+ * restores their order.
+ *
+ * Matrices that the converter cut in several (model/gguf_tensors.h). */
 #include "common/arena.h"
 #include "kernels/tensor.h"
 
@@ -20,10 +22,12 @@
 bool fv_gguf_is_blocks(const char *type);
 
 typedef struct fv_gguf_weight {
-    const char *type; /* "Q4_K", "F16", ... */
-    const void *data; /* as in the file */
-    int32_t heads;    /* number of heads whose rows are restored to their order; 0: rows stay */
-    fv_tensor view;   /* filled by fv_gguf_fill */
+    const char *type;    /* "Q4_K", "F16", ... */
+    const void *data;    /* as in the file */
+    const void *more[2]; /* further tensors, whose rows follow: `span` of each in turn */
+    int32_t n_more, span;
+    int32_t heads;  /* number of heads whose rows are restored to their order; 0: rows stay */
+    fv_tensor view; /* filled by fv_gguf_fill */
 } fv_gguf_weight;
 
 /* Allocates memory in the arena for a weight [rows, cols], as integers if `linear`, and sets

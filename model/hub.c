@@ -2,12 +2,13 @@
 #include "model/hub.h"
 
 #include <ctype.h>
-#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/file.h"
+#include "gguf/files.h"
+#include "model/folder.h"
 #include "text/json.h"
 
 enum { COMMIT_MAX = 128, INDEX_MAX = 64 << 20, MISSING_MAX = 600 };
@@ -148,61 +149,52 @@ static fv_status add_missing_shards(const char *dir, char missing[MISSING_MAX]) 
     return FV_OK;
 }
 
-/* The directory's only GGUF file; NULL: there is none, or there are several. Counts them. */
-static char *find_gguf(const char *path, int *n) {
-    DIR *d = opendir(path);
-    char *name = NULL;
-    *n = 0;
-    for (const struct dirent *e; d && (e = readdir(d));) {
-        size_t length = strlen(e->d_name);
-        if (length < 6 || strcmp(e->d_name + length - 5, ".gguf") != 0 || (*n)++ > 0) continue;
-        name = strdup(e->d_name);
-    }
-    if (d) closedir(d);
-    if (*n == 1) return name;
-    free(name);
-    return NULL;
+/* Replaces a snapshot of one GGUF file by that file; one of a model and its tower stays a directory. */
+static fv_status take_gguf(const char *model, char dir[FV_HUB_PATH_MAX], bool *taken) {
+    fv_gguf_files f;
+    if (fv_gguf_files_find(dir, &f) != FV_OK) return fv_fail_prefix(FV_EINVAL, "%s", model);
+    *taken = f.n > 0;
+    return f.n == 1 && !*f.mmproj ? copy(f.model, dir) : FV_OK;
 }
 
-/* Replaces a snapshot of GGUF files by its only one. */
-static fv_status take_gguf(const char *model, char dir[FV_HUB_PATH_MAX], bool *taken) {
-    char path[FV_HUB_PATH_MAX];
-    int n;
-    char *name = find_gguf(dir, &n);
-    *taken = name != NULL;
-    if (n > 1)
-        return FV_FAIL(FV_EINVAL,
-                       "%s consists of %d GGUF files: give the path of one of those in %s", model,
-                       n, dir);
-    if (!name) return FV_OK;
-    fv_status st = join(dir, name, path);
-    free(name);
-    FV_TRY(st);
-    memcpy(dir, path, sizeof path);
-    return FV_OK;
+static bool has_tokenizer(const char *dir) {
+    return is_in(dir, "tokenizer.json") || is_in(dir, "tokenizer.model") ||
+           is_in(dir, "tekken.json") || (is_in(dir, "vocab.json") && is_in(dir, "merges.txt"));
+}
+
+/* Whether there are weights, or files that opening the folder explains (model/folder.h). */
+static bool has_weights(const char *dir) {
+    fv_folder f;
+    if (fv_folder_open(dir, &f) != FV_OK) return false;
+    bool found = fv_folder_ending(&f, ".bin", 0) != NULL;
+    for (int32_t i = 0; i < f.n && !found; i++)
+        found = !f.file[i].target && (fv_folder_is_weights(f.file[i].name) ||
+                                      !strcmp(f.file[i].name, "consolidated.safetensors"));
+    fv_folder_close(&f);
+    return found;
 }
 
 /* Interrupted downloads leave snapshots without some of their files. */
 static fv_status check_snapshot(const char *model, char dir[FV_HUB_PATH_MAX]) {
     char missing[MISSING_MAX] = "";
     bool taken = false;
-    if (!is_in(dir, "config.json")) FV_TRY(take_gguf(model, dir, &taken));
+    FV_TRY(take_gguf(model, dir, &taken));
     if (taken) return FV_OK;
-    static const char *const needed[] = {"config.json", "tokenizer.json"};
-    for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
-        if (!is_in(dir, needed[i])) add_missing(missing, needed[i]);
+    if (!is_in(dir, "config.json")) add_missing(missing, "config.json");
+    if (!has_tokenizer(dir)) add_missing(missing, "tokenizer.json");
     if (is_in(dir, index_name))
         FV_TRY(add_missing_shards(dir, missing));
-    else if (!is_in(dir, "model.safetensors"))
+    else if (!has_weights(dir))
         add_missing(missing, "model.safetensors");
     if (!*missing) return FV_OK;
     return FV_FAIL(FV_ENOTFOUND, "%s lacks %s in %s: `hf download %s` fetches what is missing",
                    model, missing, dir, model);
 }
 
-fv_status fv_hub_find(const fv_hub_places *p, const char *model, char out[FV_HUB_PATH_MAX]) {
+fv_status fv_hub_locate(const fv_hub_places *p, const char *model, char out[FV_HUB_PATH_MAX]) {
     char hub[FV_HUB_PATH_MAX];
-    if (fv_file_exists(model)) return copy(model, out);
+    if (fv_file_exists(model) || fv_gguf_model_bytes(model) < strlen(model))
+        return copy(model, out);
     if (!is_name(model))
         return FV_FAIL(
             FV_ENOTFOUND,
@@ -210,8 +202,12 @@ fv_status fv_hub_find(const fv_hub_places *p, const char *model, char out[FV_HUB
             "model as on the Hugging Face Hub, ORG/NAME",
             model);
     FV_TRY(find_cache(p, hub));
-    FV_TRY(find_snapshot(model, hub, out));
-    return check_snapshot(model, out);
+    return find_snapshot(model, hub, out);
+}
+
+fv_status fv_hub_find(const fv_hub_places *p, const char *model, char out[FV_HUB_PATH_MAX]) {
+    FV_TRY(fv_hub_locate(p, model, out));
+    return fv_file_exists(model) ? FV_OK : check_snapshot(model, out);
 }
 
 /* ---- names ------------------------------------------------------------------------------- */
@@ -240,7 +236,10 @@ static void last_part(const char *path, char *out, size_t cap) {
     snprintf(out, cap, "%.*s", (int)(end - start), path + start);
 }
 
-void fv_hub_name(const char *path, char *out, size_t cap) {
+/* A checkpoint of two files has the model's name (gguf/files.h). */
+void fv_hub_name(const char *from, char *out, size_t cap) {
+    char path[FV_HUB_PATH_MAX];
+    snprintf(path, sizeof path, "%.*s", (int)fv_gguf_model_bytes(from), from);
     if (!name_in_cache(path, out, cap)) last_part(path, out, cap);
     if (strcmp(out, ".") != 0 && strcmp(out, "..") != 0) return;
     char *whole = realpath(path, NULL); /* "." says nothing */

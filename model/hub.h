@@ -25,9 +25,13 @@ typedef struct fv_hub_places {
 
 /* Finds what a user names as a checkpoint, and writes its path to `out`: a directory or file that exists;
  * otherwise ORG/NAME (or NAME) from the cache, where a model that consists of one GGUF file is that file.
+ * MODEL.gguf+MMPROJ.gguf (gguf/files.h) is copied.
  * FV_ENOTFOUND: there is neither, or the model in the cache lacks files; the error names what is missing and
  * how to get it. */
 fv_status fv_hub_find(const fv_hub_places *places, const char *model, char out[FV_HUB_PATH_MAX]);
+
+/* The same, whatever files the model in the cache has: its folder. */
+fv_status fv_hub_locate(const fv_hub_places *places, const char *model, char out[FV_HUB_PATH_MAX]);
 
 /* The name under which a checkpoint at this path is served, cut to `cap` bytes: ORG/NAME in the cache,
  * elsewhere the last part of the path. */

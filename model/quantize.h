@@ -9,15 +9,17 @@
  *             (the rule of Q4_0 in GGUF: 16 values where a symmetric range has 15)
  *
  * In all of them the output head is int8 in groups, per row and 32 columns:
- *             scale = bf16(max |w| / 127), integer = min(rint(w / scale), 127) */
+ *             scale = bf16(max |w| / 127), integer = min(rint(w / scale), 127)
+ *
+ *   dequantized   the other way: weights that files have in integers become numbers (model/dequantize.h) */
 #include <stdbool.h>
 
 #include "common/status.h"
 #include "kernels/tensor.h"
 
 typedef struct fv_weights {
-    const char *name; /* "int8": as in options and reports */
-    fv_dtype dtype;
+    const char *name;        /* "int8": as in options and reports */
+    fv_dtype dtype;          /* FV_F32: numbers, of the embedding's type */
     int32_t group;           /* columns per scale; 0: one scale per row */
     const char *fingerprint; /* differs whenever the bits of their products differ */
 } fv_weights;
@@ -25,6 +27,10 @@ typedef struct fv_weights {
 /* Finds the row called `name`. NULL or "stored": *out = NULL, the checkpoint's own weights.
  * FV_EINVAL for other names. Borrowed, valid forever. */
 fv_status fv_weights_find(const char *name, const fv_weights **out);
+
+static inline bool fv_weights_are_numbers(const fv_weights *to) {
+    return to && to->dtype == FV_F32;
+}
 
 /* Format of the output head. */
 extern const fv_weights fv_weights_head;

@@ -13,6 +13,7 @@
 #include "common/file.h"
 #include "common/limits.h"
 #include "gguf/texts.h"
+#include "model/folder.h"
 #include "text/json.h"
 
 enum { PATH_CAP = 4096, INDEX_MAX = 64 << 20, FILES_MAX = 4096 };
@@ -26,6 +27,7 @@ typedef struct shard {
     fv_safetensors *st;                /* NULL for a GGUF file, */
     fv_gguf *gguf;                     /* NULL for safetensors */
     const fv_safetensors_entry *entry; /* [n] */
+    const fv_gguf_form *form;          /* [n] of a GGUF file */
     int32_t n;
 } shard;
 
@@ -61,20 +63,43 @@ static fv_status open_shard(fv_shards *sh, const char *dir, const char *name) {
 
 static fv_status open_gguf(fv_shards *sh, const char *path) {
     shard *s;
-    fv_safetensors_entry *entry;
-    FV_TRY(FV_ARENA_NEW(&sh->arena, 1, sh->file));
     FV_TRY(map_shard(sh, path, path, &s));
-    FV_TRY(fv_gguf_parse(s->map.data, s->map.bytes, path, &s->gguf));
-    FV_TRY(FV_ARENA_NEW(&sh->arena, fv_gguf_tensors(s->gguf), entry));
-    s->entry = entry;
-    for (; s->n < fv_gguf_tensors(s->gguf); s->n++, entry++) {
-        const fv_gguf_tensor *t = fv_gguf_at(s->gguf, s->n);
-        *entry = (fv_safetensors_entry){
-            .name = t->name, .n_dim = t->n_dim, .data = t->data, .bytes = t->bytes};
-        memcpy(entry->dtype, t->type, strlen(t->type) + 1);
-        memcpy(entry->shape, t->shape, sizeof t->shape);
+    return fv_gguf_parse(s->map.data, s->map.bytes, path, &s->gguf);
+}
+
+static fv_status list_gguf(fv_shards *sh, bool mmproj) {
+    const fv_gguf **all;
+    FV_TRY(FV_ARENA_NEW(&sh->arena, sh->n_file, all));
+    for (int32_t i = 0; i < sh->n_file; i++) all[i] = sh->file[i].gguf;
+    const int32_t n = sh->n_file - mmproj;
+    const fv_gguf_set set = {all, n, mmproj ? all[n] : NULL};
+    for (int32_t i = 0; i < sh->n_file; i++) {
+        shard *s = &sh->file[i];
+        fv_safetensors_entry *entry;
+        fv_gguf_form *form;
+        FV_TRY(fv_gguf_tensors_list(&set, s->gguf, &sh->arena, &entry, &form, &s->n));
+        s->entry = entry;
+        s->form = form;
     }
     return FV_OK;
+}
+
+static fv_status fail_absent(const char *dir, const char *name, const char *index_path) {
+    char get[PATH_CAP + 64];
+    fv_folder_download(dir, get, sizeof get);
+    return FV_FAIL(FV_ENOTFOUND, "%s names shard '%s', which is missing: %s fetches it", index_path,
+                   name, get);
+}
+
+static fv_status open_gguf_files(fv_shards *sh, const fv_gguf_files *f) {
+    char path[FV_CHECKPOINT_PATH];
+    FV_TRY(FV_ARENA_NEW(&sh->arena, f->n + 1, sh->file));
+    for (int32_t i = 0; i < f->n; i++) {
+        FV_TRY(fv_gguf_files_part(f, i, path));
+        FV_TRY(open_gguf(sh, path));
+    }
+    if (*f->mmproj) FV_TRY(open_gguf(sh, f->mmproj));
+    return list_gguf(sh, *f->mmproj != '\0');
 }
 
 /* The shard of this name, opened when it is asked for first; `opened` has the places of all. */
@@ -86,8 +111,7 @@ static fv_status need_file(fv_shards *sh, json_t *opened, const char *dir, const
         return FV_FAIL(FV_EUNSUPPORTED, "%s: more than %d shards", index_path, FILES_MAX);
     if (!known) {
         fv_status st = open_shard(sh, dir, name);
-        if (st == FV_ENOTFOUND)
-            return FV_FAIL(FV_ENOTFOUND, "%s names shard '%s', which is missing", index_path, name);
+        if (st == FV_ENOTFOUND) return fail_absent(dir, name, index_path);
         FV_TRY(st);
         if (json_object_set_new_nocheck(opened, name, json_integer(at)) != 0)
             return FV_FAIL(FV_ENOMEM, "%s: no memory", index_path);
@@ -143,9 +167,24 @@ static fv_status open_index(fv_shards *sh, const char *dir, const char *path) {
     return st;
 }
 
+/* Opens all safetensors of a folder that has neither of the usual names. */
+static fv_status open_unnamed(fv_shards *sh, const char *dir) {
+    fv_folder f;
+    FV_TRY(fv_folder_open(dir, &f));
+    fv_status st = fv_folder_check_shards(&f);
+    if (st == FV_OK) st = FV_ARENA_NEW(&sh->arena, f.n, sh->file);
+    for (int32_t i = 0; i < f.n && st == FV_OK; i++)
+        if (fv_folder_is_weights(f.file[i].name)) st = open_shard(sh, dir, f.file[i].name);
+    fv_folder_close(&f);
+    FV_TRY(st);
+    return sh->n_file ? FV_OK : fv_folder_no_weights(dir);
+}
+
 static fv_status open_files(fv_shards *sh, const char *dir) {
     char path[PATH_CAP];
-    if (fv_gguf_is_file(dir)) return open_gguf(sh, dir);
+    fv_gguf_files gguf;
+    FV_TRY(fv_gguf_files_find(dir, &gguf));
+    if (gguf.n > 0) return open_gguf_files(sh, &gguf);
     FV_TRY(fv_path_join(dir, single_name, path, sizeof path));
     if (fv_file_exists(path)) {
         FV_TRY(FV_ARENA_NEW(&sh->arena, 1, sh->file));
@@ -153,23 +192,17 @@ static fv_status open_files(fv_shards *sh, const char *dir) {
     }
     FV_TRY(fv_path_join(dir, index_name, path, sizeof path));
     if (fv_file_exists(path)) return open_index(sh, dir, path);
-    return FV_FAIL(FV_ENOTFOUND,
-                   "%s has neither %s nor %s; name a GGUF file by its path, and convert weights in "
-                   "other formats (.bin) to safetensors first",
-                   dir, single_name, index_name);
+    return open_unnamed(sh, dir);
 }
 
 static int by_canonical(const void *a, const void *b) {
     return strcmp(((const fv_shard_tensor *)a)->canonical, ((const fv_shard_tensor *)b)->canonical);
 }
 
-/* Returns false if the tensor is no weight. Factors of frequencies go into config.json
- * (gguf/config.c). */
-static bool canonical(const shard *s, const char *name, char out[FV_TENSOR_NAME_MAX]) {
-    char hub[FV_GGUF_NAME_MAX];
-    if (s->gguf && strcmp(name, "rope_freqs.weight") == 0) return false;
-    bool renamed = s->gguf && fv_gguf_hub_name(name, hub);
-    return fv_name_mapping_canonical(renamed ? hub : name, out);
+/* Returns false if the tensor is no weight. */
+static bool canonical(const shard *s, int32_t i, char out[FV_TENSOR_NAME_MAX]) {
+    const char *name = s->form ? s->form[i].hub : s->entry[i].name;
+    return *name && fv_name_mapping_canonical(name, out);
 }
 
 /* Returns whether weight_map says that the tensor is in another file. */
@@ -189,7 +222,8 @@ static fv_status index_tensors(fv_shards *sh) {
             fv_shard_tensor *t = &sh->tensor[sh->n_tensor];
             t->entry = &s->entry[i];
             t->file = s->name;
-            if (canonical(s, t->entry->name, t->canonical)) sh->n_tensor++;
+            t->form = s->form ? &s->form[i] : NULL;
+            if (canonical(s, i, t->canonical)) sh->n_tensor++;
         }
     }
     qsort(sh->tensor, (size_t)sh->n_tensor, sizeof(*sh->tensor), by_canonical);

@@ -3,16 +3,18 @@
 
 /* The weight files of one checkpoint, mapped, and one table of their tensors.
  *
- * A directory has either model.safetensors alone, or model.safetensors.index.json and the shards
- * that it names; a GGUF file is a single file. If several shards have a tensor, the index says
- * which one is used. */
+ * A directory has model.safetensors alone, or model.safetensors.index.json and the shards that it
+ * names, or safetensors of any name; GGUF files are those of gguf/files.h. If several shards have a
+ * tensor, the index says which one is used. */
 #include "model/families/name_mapping.h"
+#include "model/gguf_tensors.h"
 #include "model/safetensors.h"
 
 typedef struct fv_shards fv_shards; /* opaque; owns the mappings */
 
 typedef struct fv_shard_tensor {
     char canonical[FV_TENSOR_NAME_MAX];
+    const fv_gguf_form *form;          /* of a GGUF file's tensor; otherwise NULL */
     const fv_safetensors_entry *entry; /* has the tensor's name as in the file */
     const char *file;                  /* file name without the directory; a GGUF file's path */
 } fv_shard_tensor;

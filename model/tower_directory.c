@@ -15,7 +15,7 @@ enum { CONFIG_MAX = 1 << 20 };
 static const char *named(const json_t *root) {
     const char *type = json_string_value(json_object_get(root, "model_type"));
     if (!type) type = json_string_value(json_array_get(json_object_get(root, "architectures"), 0));
-    const fv_family *family = type ? fv_family_find(type) : NULL;
+    const fv_family *family = type ? fv_family_find(fv_family_known_type(root, type)) : NULL;
     if (!family || !family->tower_apart || json_object_get(root, "vision_config")) return NULL;
     return json_string_value(json_object_get(root, "mm_vision_tower"));
 }

@@ -80,6 +80,13 @@ const fv_program fv_programs[FV_N_PROGRAM] = {
      "Quantizes the linear layers of the text model, and its output head to 8 bits, and writes a "
      "directory in the format of compressed-tensors (W8A8 or W4A8), which fovea maps without "
      "further work. The weights are those of --weights TYPE while loading, to the bit."},
+    {FV_PROGRAM_INSPECT, "fovea inspect", "say what a checkpoint is and whether it can be served",
+     "fovea inspect MODEL [--context N] [--json]",
+     "Reads the configs of a checkpoint (a directory, a GGUF file, or ORG/NAME in the Hugging Face "
+     "cache) and the headers of its weight files, and prints family, sizes, and the memory that "
+     "weights and KV cache take. Every fault is listed with its file and what to do about it. "
+     "Nothing is loaded. Exits with 0 if the checkpoint can be served, 1 if not, 2 if the command "
+     "is wrong."},
     {FV_PROGRAM_OPTIONS, "fovea options", "print all options as a page, man page or completions",
      "fovea options --markdown | --man PROGRAM | --bash | --zsh",
      "Prints the options of all programs in one of these forms."},

@@ -23,6 +23,7 @@ enum {
     FV_PROGRAM_SYNTH = 1 << 12,
     FV_PROGRAM_QUANTIZE = 1 << 13,
     FV_PROGRAM_OPTIONS = 1 << 14,
+    FV_PROGRAM_INSPECT = 1 << 15,
     /* The programs that `fovea up` starts. */
     FV_PROGRAM_CHILDREN =
         FV_PROGRAM_ROUTER | FV_PROGRAM_PREFILL | FV_PROGRAM_DECODE | FV_PROGRAM_GATEWAY,
@@ -36,7 +37,7 @@ typedef struct fv_program {
     const char *about;   /* a paragraph without line breaks */
 } fv_program;
 
-enum { FV_N_PROGRAM = 15 };
+enum { FV_N_PROGRAM = 16 };
 extern const fv_program fv_programs[FV_N_PROGRAM];
 
 /* The program with this bit; there must be one. */

@@ -229,8 +229,8 @@ static void on_decode_end(fv_rpc_call *c, const fv_rpc_end *end) {
 static const fv_rpc_events decode_events = {.on_message = on_decoded, .on_end = on_decode_end};
 
 static fv_status start_decode(fv_attempt *a) {
-    return fv_worker_call_decode(&a->decode, a->req, a->d.worker, a->ticket, a->n_replay,
-                                 &decode_events, a);
+    const fv_handed_off from = {a->ticket, a->n_replay, a->thinks, a->thought};
+    return fv_worker_call_decode(&a->decode, a->req, a->d.worker, &from, &decode_events, a);
 }
 
 /* ---- prefill ---------------------------------------------------------------------------- */
@@ -242,6 +242,7 @@ static fv_status on_begun(fv_attempt *a, grpc_byte_buffer *message) {
     a->ticket = b->ticket;
     a->n_prompt = b->n_prompt;
     a->thinks = b->thinks;
+    a->thought = b->thought;
     a->n_prompt_cached = b->n_prompt_cached;
     fv_reservation_resize(&a->d, b->bytes_bound);
     /* The worker sends Begun after it has decoded the images. */

@@ -38,11 +38,11 @@ typedef struct fv_attempt {
     fv_arena arena;                  /* owns the workers' messages that are kept */
     const fv_ticket_message *ticket; /* from Begun */
     uint32_t n_prompt;               /* tokens of the prompt, from Begun */
-    bool thinks;                     /* the answer begins inside its reasoning; likewise */
-    uint32_t n_prompt_cached;        /* of these, tokens that were kept from an earlier prompt */
-    uint32_t n_prompt_event;         /* events of the prompt's tokens that it has brought */
-    bool first_done;                 /* FirstToken has come, or is not expected */
-    bool had_ended;                  /* the answer had ended before this attempt */
+    bool thinks, thought;     /* the answer begins inside its reasoning, behind it; likewise */
+    uint32_t n_prompt_cached; /* of these, tokens that were kept from an earlier prompt */
+    uint32_t n_prompt_event;  /* events of the prompt's tokens that it has brought */
+    bool first_done;          /* FirstToken has come, or is not expected */
+    bool had_ended;           /* the answer had ended before this attempt */
     Fovea__Inference__V1__FinishReason finish; /* set: the answer ended with or before FirstToken */
     bool decoding;                             /* the decode worker has sent a token */
     bool prefill_done;                         /* the prefill worker is not needed any more */

@@ -243,10 +243,13 @@ static void requeue_if_room_elsewhere(fv_request *r, double now_s) {
 
 /* ---- whose turn it is ------------------------------------------------------------------- */
 
+/* A sharer without a request at any prefill worker takes no place that others wait for (choose_prefill), so it overtakes
+ * them: their requests may hold places for long and use little, as those whose grammars are being compiled. */
 static bool is_blocked(const fv_request *r) {
     const fv_fleet_share *share = fv_fleet_share_of(r->fleet, r->sharer);
-    return r->fleet->waits_for_memory || r->start_tag >= r->fleet->overtake_before ||
-           (share && share->blocked);
+    const bool holds_none = share && share->n_prefill == 0;
+    return r->fleet->waits_for_memory || (share && share->blocked) ||
+           (!holds_none && r->start_tag >= r->fleet->overtake_before);
 }
 
 void fv_dispatch(fv_relay *relay) {

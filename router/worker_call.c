@@ -32,9 +32,19 @@ static fv_status open_call(fv_worker_call *c, const fv_request *r, const fv_regi
     return fv_rpc_call_open(w->channel, &opt, &c->rpc);
 }
 
+/* Returns the form of the reasoning behind which the text of the constraint begins, "": it begins at once. All workers
+ * of a request are told the same. */
+static char *reasoning_of(const fv_request *r) {
+    const Fovea__Inference__V1__TokenRules *rules = r->msg->rules;
+    const bool chats =
+        r->msg->prompt && r->msg->prompt->form_case == FOVEA__INFERENCE__V1__PROMPT__FORM_CHAT;
+    const bool after = rules && rules->constraint && rules->constraint->after_reasoning;
+    return chats && after ? fv_fleet_model(r->fleet)->reasoning_parser : "";
+}
+
 fv_status fv_worker_call_decode(fv_worker_call *c, const fv_request *r,
-                                const fv_registered_worker *d, const fv_ticket_message *ticket,
-                                uint32_t n_replay, const fv_rpc_events *events, void *user) {
+                                const fv_registered_worker *d, const fv_handed_off *from,
+                                const fv_rpc_events *events, void *user) {
     static const char method[] = "/fovea.handoff.v1.Decode/Decode";
     char token[FV_CALL_TOKEN_MAX];
     Fovea__Handoff__V1__DecodeRequest m = FOVEA__HANDOFF__V1__DECODE_REQUEST__INIT;
@@ -43,14 +53,15 @@ fv_status fv_worker_call_decode(fv_worker_call *c, const fv_request *r,
     m.tenant_kv_bytes = fv_tenancy_kv_bytes(r->tenant);
     m.tenant_weight = r->sharer->weight;
     m.share = r->sharer->name;
-    if (ticket) {
+    if (from->ticket) {
         m.source_case = FOVEA__HANDOFF__V1__DECODE_REQUEST__SOURCE_TICKET;
-        m.ticket = (fv_ticket_message *)(uintptr_t)ticket;
+        m.ticket = (fv_ticket_message *)(uintptr_t)from->ticket;
     } else {
         m.source_case = FOVEA__HANDOFF__V1__DECODE_REQUEST__SOURCE_CONVERSATION;
         m.conversation = (ProtobufCBinaryData){FV_CONVERSATION_ID_BYTES, r->msg->conversation.data};
         m.prompt = r->msg->prompt;
         m.sampling = r->msg->sampling;
+        m.model = r->msg->model;
     }
     m.max_tokens = r->need.max_tokens;
     m.n_stop = r->msg->n_stop;
@@ -61,15 +72,18 @@ fv_status fv_worker_call_decode(fv_worker_call *c, const fv_request *r,
     m.token_texts = r->msg->token_texts;
     m.keep_ms = r->msg->keep_ms;
     m.rules = r->msg->rules;
+    m.reasoning = reasoning_of(r);
+    m.thinks = from->thinks; /* a follow-up is rendered by the decode worker */
+    m.thought = from->thought;
     m.special_tokens = r->msg->special_tokens;
     m.include_stop = r->msg->include_stop;
     m.continue_text = r->msg->continue_text;
-    m.n_replay = n_replay;
+    m.n_replay = from->n_replay;
     m.replay = r->id_of;
-    if (!ticket)
+    if (!from->ticket)
         FV_TRY(fv_registry_token(r->relay->opt.members, d, method, r->fleet_id, "",
                                  FV_CALL_VALID_MS, token));
-    return open_call(c, r, d, method, ticket ? NULL : token, &m.base, events, user);
+    return open_call(c, r, d, method, from->ticket ? NULL : token, &m.base, events, user);
 }
 
 /* The request's age, by which workers serve the oldest first among the requests of all routers. */
@@ -111,6 +125,7 @@ fv_status fv_worker_call_prefill(fv_worker_call *c, const fv_request *r,
     m.replay = r->id_of;
     m.reserve_all = fv_request_reserves_all(r);
     m.open_ended = r->need.open_ended;
+    m.reasoning = reasoning_of(r);
     FV_TRY(make_tokens(r, d, open, pair));
     m.open_token = open;
     m.pair_token = pair;

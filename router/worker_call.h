@@ -19,11 +19,17 @@ fv_status fv_worker_call_prefill(fv_worker_call *c, const fv_request *r,
                                  const fv_registered_worker *p, const fv_registered_worker *d,
                                  const fv_rpc_events *events, void *user);
 
-/* Calls Decode at d for the hand-off of this ticket, in which n_replay tokens were replayed; NULL: for the
- * conversation that d keeps. */
+/* The hand-off as the prefill worker has announced it. */
+typedef struct fv_handed_off {
+    const fv_ticket_message *ticket; /* NULL: there is none, a conversation continues */
+    uint32_t n_replay;               /* tokens that were replayed */
+    bool thinks, thought;            /* where the prompt ends: Begun.thinks, Begun.thought */
+} fv_handed_off;
+
+/* Calls Decode at d for a hand-off, or for the conversation that d keeps. */
 fv_status fv_worker_call_decode(fv_worker_call *c, const fv_request *r,
-                                const fv_registered_worker *d, const fv_ticket_message *ticket,
-                                uint32_t n_replay, const fv_rpc_events *events, void *user);
+                                const fv_registered_worker *d, const fv_handed_off *from,
+                                const fv_rpc_events *events, void *user);
 
 /* The call is over: ends its span, with the name of its worker. */
 void fv_worker_call_ended(fv_worker_call *c, const char *worker, const fv_rpc_end *end);

@@ -297,7 +297,7 @@ static fv_status run(const fv_chat *c, const json_t *own, const json_t *user, do
     bool has_bos = bos && *bos && strncmp(made.text, bos, strlen(bos)) == 0 && !made.user[0];
     bool adds = special == FV_CHAT_UNSET ? c->adds_special && !has_bos : special == FV_CHAT_YES;
     *out = (fv_chat_text){.text = made.text, .n = made.n, .user = made.user, .adds_special = adds};
-    out->thinks = c->thinking && fv_thinking_is_open(c->thinking, made.text, made.user, made.n);
+    if (c->thinking) out->reasoning = fv_thinking_after(c->thinking, made.text, made.user, made.n);
     return FV_OK;
 }
 

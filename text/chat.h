@@ -9,6 +9,7 @@
  * has no template. Users cannot write special tokens: rendered text records for each byte whether it comes
  * from a turn, and a special token that a turn spells is plain text (fv_text_marks). */
 #include "common/status.h"
+#include "text/calls/thinking.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -46,10 +47,10 @@ typedef struct fv_chat_options {
 typedef struct fv_chat_text {
     char *text; /* NUL-terminated; owned */
     size_t n;
-    uint8_t *user;     /* [n] 1: a byte of a turn; owned */
-    bool adds_special; /* the tokenizer must add its special tokens: the text has no BOS */
-    bool thinks;       /* it ends inside the reasoning of the answer (text/calls/thinking.h) */
-} fv_chat_text;        /* {0} is empty and may be freed */
+    uint8_t *user;          /* [n] 1: a byte of a turn; owned */
+    bool adds_special;      /* the tokenizer must add its special tokens: the text has no BOS */
+    fv_reasoning reasoning; /* whether it ends inside the reasoning of the answer, or behind it */
+} fv_chat_text;             /* {0} is empty and may be freed */
 
 /* Opens the template `spec` for the checkpoint in `dir`, whose text model is of `family` ("llama",
  * "mistral", "qwen2"): "" is the checkpoint's own; "vicuna", "llava", "chatml", "mistral",

@@ -115,7 +115,9 @@ static fv_status open_grammar(fv_token_mask *m, const fv_token_rules *r, const f
     fv_status st =
         fv_matcher_open(g, trie, !r->keeps_space && fv_tokenizer_strips_space(tok), &m->grammar);
     fv_grammar_unref(g);
-    return st;
+    if (st != FV_OK || !r->grammar.opens || r->reasoning == FV_REASONING_MAY) return st;
+    return fv_matcher_continue(m->grammar, r->reasoning == FV_REASONING_OPEN ? r->grammar.opens
+                                                                             : FV_GRAMMAR_THOUGHT);
 }
 
 fv_status fv_token_mask_open(const fv_token_rules *r, const fv_tokenizer *tok, int32_t n_vocab,

@@ -21,10 +21,12 @@
  *
  * Before these rules comes the grammar, if there is one: a token is forbidden if the answer with it is the beginning
  * of no text of the grammar, and what ends an answer if the answer may not end yet. The other rules never forbid the
- * last token that the grammar allows: a list of allowed ids of which it allows none has no effect.
+ * last token that the grammar allows: a list of allowed ids of which it allows none has no effect. Where the grammar has
+ * marks of a reasoning, what stands between them is free, and the answer cannot end inside.
  *
  * The mask depends on the rules and the answer only, so a replayed answer gets the same tokens. One thread at a
  * time, because a grammar remembers how far it has read. */
+#include "text/calls/thinking.h"
 #include "text/tokenizer.h"
 
 enum {
@@ -44,6 +46,7 @@ typedef struct fv_token_rules {
     int32_t n_bad_word;
     const char *const *bad_word;
     bool keeps_space; /* the answer continues a text: the decoder cuts no space off its front */
+    fv_reasoning reasoning;  /* where the prompt ends, of a grammar with marks of reasoning */
     fv_grammar_spec grammar; /* kind 0: none; its texts are borrowed until a mask is open */
 } fv_token_rules;
 

@@ -1,10 +1,25 @@
 /* The trie of a tokenizer's vocabulary, for grammars: made when the first request needs it, and kept with the
- * tokenizer. An id is legal by the bytes that it adds to an answer; special tokens, which add none or stand for images,
- * are never legal. */
+ * tokenizer. An id is legal by the bytes that it adds to an answer; a special token, which adds none, by those that its
+ * name has behind FV_TOKEN_SPECIAL, which only the marks of a grammar have. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "text/tokenizer_internal.h"
+
+static bool has_special_byte(const char *s, size_t n) {
+    return memchr(s, FV_TOKEN_SPECIAL[0], n) != NULL;
+}
+
+static fv_status read_special(const fv_tokenizer *tok, int32_t id, fv_arena *arena, char **text,
+                              size_t *bytes) {
+    char *s;
+    FV_TRY(fv_tokenizer_token_text(tok, id, arena, &s, bytes));
+    FV_TRY(FV_ARENA_NEW(arena, *bytes + 2, *text));
+    (*text)[0] = FV_TOKEN_SPECIAL[0];
+    memcpy(*text + 1, s, *bytes + 1);
+    *bytes += *bytes > 0;
+    return FV_OK;
+}
 
 static fv_status read_tokens(const fv_tokenizer *tok, fv_arena *arena, const char **text,
                              size_t *bytes) {
@@ -12,8 +27,12 @@ static fv_status read_tokens(const fv_tokenizer *tok, fv_arena *arena, const cha
         const uint8_t flags = tok->vocab.tokens[i].flags;
         char *s = "";
         bytes[i] = 0;
-        if (flags & FV_TOK_USED && !(flags & (FV_TOK_SPECIAL | FV_TOK_SKIP)))
+        if (flags & FV_TOK_USED && flags & (FV_TOK_SPECIAL | FV_TOK_SKIP)) {
+            FV_TRY(read_special(tok, i, arena, &s, &bytes[i]));
+        } else if (flags & FV_TOK_USED) {
             FV_TRY(fv_tokenizer_token_text(tok, i, arena, &s, &bytes[i]));
+            if (has_special_byte(s, bytes[i])) bytes[i] = 0; /* the byte token <0xFF> */
+        }
         text[i] = s;
     }
     return FV_OK;

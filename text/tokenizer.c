@@ -12,6 +12,7 @@
 #include "gguf/texts.h"
 #include "text/json.h"
 #include "text/tokenizer_internal.h"
+#include "text/tokenizer_made.h"
 
 fv_status fv_tok_put(fv_tok_bytes *b, const char *s, size_t n) {
     FV_TRY(fv_grow(&b->data, &b->cap, b->n + n, 1));
@@ -48,9 +49,7 @@ int32_t fv_tok_cp_byte(int32_t cp) {
     return k < 33 ? k : k < 67 ? k + 94 : 173;
 }
 
-fv_status fv_tokenizer_parse(const char *json, size_t n, const char *where, fv_tokenizer **out) {
-    json_t *root;
-    FV_TRY(fv_json_object(json, n, where, &root));
+fv_status fv_tok_of_tree(const json_t *root, const char *where, fv_tokenizer **out) {
     fv_status st = FV_OK;
     fv_tokenizer *tok = calloc(1, sizeof *tok);
     if (tok) tok->lazy = calloc(1, sizeof *tok->lazy);
@@ -60,7 +59,6 @@ fv_status fv_tokenizer_parse(const char *json, size_t n, const char *where, fv_t
         pthread_mutex_init(&tok->lazy->lock, NULL);
         st = fv_tok_load(tok, root, where);
     }
-    json_decref(root);
     if (st != FV_OK) {
         fv_tokenizer_free(tok);
         return st;
@@ -69,15 +67,27 @@ fv_status fv_tokenizer_parse(const char *json, size_t n, const char *where, fv_t
     return FV_OK;
 }
 
-static fv_status missing(const char *dir) {
-    char path[4096];
-    FV_TRY(fv_path_join(dir, "tokenizer.model", path, sizeof path));
-    if (fv_file_exists(path))
+fv_status fv_tokenizer_parse(const char *json, size_t n, const char *where, fv_tokenizer **out) {
+    json_t *root;
+    FV_TRY(fv_json_object(json, n, where, &root));
+    fv_status st = fv_tok_of_tree(root, where, out);
+    json_decref(root);
+    return st;
+}
+
+/* Opens a checkpoint that has no tokenizer.json. */
+static fv_status open_made(const char *from, fv_tokenizer **out) {
+    char path[FV_CHECKPOINT_PATH];
+    json_t *root;
+    FV_TRY(fv_tokenizer_make(from, path, &root));
+    if (!root)
         return FV_FAIL(FV_ENOTFOUND,
-                       "%s has tokenizer.model and no tokenizer.json, which fovea reads: write one "
-                       "with transformers, AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR)",
-                       dir);
-    return FV_FAIL(FV_ENOTFOUND, "%s has no tokenizer.json", dir);
+                       "%s has no tokenizer.json, and neither tokenizer.model, tekken.json nor "
+                       "vocab.json with merges.txt, of which one can be made",
+                       from);
+    fv_status st = fv_tok_of_tree(root, path, out);
+    json_decref(root);
+    return st;
 }
 
 fv_status fv_tokenizer_open(const char *from, fv_tokenizer **out) {
@@ -85,7 +95,7 @@ fv_status fv_tokenizer_open(const char *from, fv_tokenizer **out) {
     char path[FV_CHECKPOINT_PATH], *json;
     size_t n;
     FV_TRY(fv_checkpoint_file(from, "tokenizer.json", BYTES_MAX, path, &json, &n));
-    if (!json) return missing(from);
+    if (!json) return open_made(from, out);
     fv_status st = fv_tokenizer_parse(json, n, path, out);
     free(json);
     return st;

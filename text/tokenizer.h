@@ -22,7 +22,8 @@ typedef struct fv_tokenizer fv_tokenizer; /* opaque */
  * pattern, by name. */
 fv_status fv_tokenizer_parse(const char *json, size_t n, const char *where, fv_tokenizer **out);
 
-/* Opens the tokenizer.json of the checkpoint `from` (gguf/texts.h). */
+/* Opens the tokenizer.json of the checkpoint `from` (gguf/texts.h), or what it has in its place
+ * (text/tokenizer_made.h). */
 fv_status fv_tokenizer_open(const char *from, fv_tokenizer **out);
 void fv_tokenizer_free(fv_tokenizer *tok); /* NULL is fine */
 

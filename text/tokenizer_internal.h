@@ -15,6 +15,7 @@
  *   tokenizer_decode.c   ids -> text, as a stream
  *   tokenizer_length.c   maximum length of text per token
  *   token_trie.c         the vocabulary as a trie, for grammars
+ *   tokenizer_made.c     other files -> the tree of a tokenizer.json, with made_*.c (tokenizer_made.h)
  *   tokenizer.c          open, free, small queries; arrays */
 #include <jansson.h>
 #include <pthread.h>
@@ -275,6 +276,9 @@ typedef struct fv_tok_str {
     const char *s; /* NUL-terminated */
     size_t n;
 } fv_tok_str;
+
+/* tokenizer.c: makes a tokenizer of the tree of a tokenizer.json, which is the caller's. Gives *out. */
+fv_status fv_tok_of_tree(const json_t *root, const char *where, fv_tokenizer **out);
 
 /* tokenizer_json.c: fills *tok, which is zero. On failure its arena is the caller's to free. */
 fv_status fv_tok_load(fv_tokenizer *tok, const json_t *root, const char *where);

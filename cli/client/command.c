@@ -29,7 +29,8 @@ static fv_status find_checkpoint(const fv_command *c, fv_options *o) {
     if (c->takes_checkpoint) FV_TRY(take_word(c, o));
     if (!fv_row_find(c->program, "checkpoint") || !fv_options_string(o, "checkpoint")) return FV_OK;
     if (fv_row_find(c->program, "to") && fv_options_string(o, "to")) return FV_OK;
-    FV_TRY(fv_checkpoint_find(o, path));
+    bool pair = fv_row_find(c->program, "mmproj") != NULL;
+    FV_TRY(pair ? fv_checkpoint_find_pair(o, path) : fv_checkpoint_find(o, path));
     return fv_options_set(o, "checkpoint", path);
 }
 

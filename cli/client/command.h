@@ -12,7 +12,8 @@ typedef struct fv_command {
 } fv_command;
 
 extern const fv_command fv_cli_ask, fv_cli_trace, fv_cli_up, fv_cli_eval, fv_cli_calibrate,
-    fv_cli_bench, fv_cli_policies, fv_cli_plan, fv_cli_synth, fv_cli_quantize, fv_cli_options;
+    fv_cli_bench, fv_cli_policies, fv_cli_plan, fv_cli_synth, fv_cli_quantize, fv_cli_inspect,
+    fv_cli_options;
 
 /* Parses the arguments after the command's name (argv[0] is the name), prints the command's help if
  * requested, or finds its checkpoint and runs it. --checkpoint has its path then, also where ORG/NAME was given. Returns the exit status: 0 done, 1 failed, 2 wrong usage. */

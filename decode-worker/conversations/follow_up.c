@@ -15,7 +15,7 @@ static fv_status encode(const fv_engine *e, int32_t last, const char *text, size
 }
 
 static fv_status chat_ids(const fv_engine *e, const fv_prompt_form *q, int32_t last, int32_t **ids,
-                          int32_t *n) {
+                          int32_t *n, fv_reasoning *reasoning) {
     const fv_model_config *cfg = fv_checkpoint_config(e->ck);
     fv_chat *chat;
     fv_chat_text text = {0};
@@ -25,6 +25,7 @@ static fv_status chat_ids(const fv_engine *e, const fv_prompt_form *q, int32_t l
                          fv_clock_s() + FV_CHAT_SECONDS, &text);
     fv_text_marks marks = {text.user, cfg->has_vision ? cfg->image_token : -1};
     if (st == FV_OK) st = encode(e, last, text.text, text.n, &marks, ids, n);
+    *reasoning = text.reasoning;
     fv_chat_text_free(&text);
     fv_chat_free(chat);
     return st;
@@ -55,9 +56,10 @@ static fv_status check_ids(const fv_engine *e, const int32_t *ids, int32_t n) {
 }
 
 static fv_status make_ids(const fv_engine *e, const fv_prompt_form *q, int32_t last, int32_t **ids,
-                          int32_t *n) {
+                          int32_t *n, fv_reasoning *reasoning) {
+    *reasoning = FV_REASONING_MAY;
     switch (q->kind) {
-    case FV_PROMPT_CHAT: return chat_ids(e, q, last, ids, n);
+    case FV_PROMPT_CHAT: return chat_ids(e, q, last, ids, n, reasoning);
     case FV_PROMPT_TEXT: return encode(e, last, q->text, strlen(q->text), NULL, ids, n);
     case FV_PROMPT_IDS: return copy_ids(q, ids, n);
     }
@@ -65,9 +67,10 @@ static fv_status make_ids(const fv_engine *e, const fv_prompt_form *q, int32_t l
 }
 
 fv_status fv_follow_up_ids(const fv_engine *e, const fv_prompt_form *q, int32_t last, int32_t **ids,
-                           int32_t *n) {
+                           int32_t *n, fv_reasoning *reasoning) {
     int32_t *made, n_made;
-    FV_TRY(make_ids(e, q, last, &made, &n_made));
+    fv_reasoning after;
+    FV_TRY(make_ids(e, q, last, &made, &n_made, &after));
     fv_status st = check_ids(e, made, n_made);
     if (st != FV_OK) {
         free(made);
@@ -75,5 +78,6 @@ fv_status fv_follow_up_ids(const fv_engine *e, const fv_prompt_form *q, int32_t 
     }
     *ids = made;
     *n = n_made;
+    *reasoning = after;
     return FV_OK;
 }

@@ -10,6 +10,7 @@
  *     none waits ------------------------------------> goes on
  *
  * The router ends answers that are not read for too long (its --unread-ms). */
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -45,8 +46,9 @@ typedef struct decode {
     bool token_texts;
     fv_job begin, drop, hold;
     fv_form_unit beginning, dropping, holding; /* take these jobs to the computing thread */
-    bool
-        formed; /* through the thread that compiles grammars: `begin` was, and the others must not overtake it */
+    /* through the threads that compile grammars: `begin` was, and the others must not overtake it, until it has run */
+    bool formed;
+    atomic_bool begun;
     fv_rpc_op over, dropped, told;
     /* written by the computing thread before `over` was posted */
     fv_verdict verdict;
@@ -78,6 +80,7 @@ static void unref(decode *d) {
 
 static void run_begin(fv_job *job) {
     decode *d = job->owner;
+    atomic_store(&d->begun, true);
     fv_scheduler_add(d->w->answers, &d->answer);
 }
 
@@ -237,9 +240,8 @@ static fv_form_share share_of(const decode *d) {
 
 /* Posts a job that must come after `begin`. */
 static void post_after(decode *d, fv_form_unit *u, fv_job *job) {
-    const fv_form_share share = share_of(d);
-    if (d->formed)
-        fv_forms_add(d->w->forms, u, NULL, &share, d->w->jobs, job);
+    if (d->formed && !atomic_load(&d->begun))
+        fv_forms_follow(d->w->forms, u, &d->beginning, job);
     else
         fv_jobs_post_followup(d->w->jobs, job);
 }

@@ -35,6 +35,7 @@ static fv_status read_follow_up(const request_message *q, int32_t context, fv_ar
             FV_EINVAL,
             "an answer cannot be replayed in a kept conversation: send the whole conversation");
     x->follows = true;
+    x->model = q->model;
     x->sampling = fv_request_sampling(q->sampling, q->n_logprobs);
     FV_TRY(fv_conversation_read(&q->conversation, x->conversation));
     return fv_request_prompt(q->prompt, 0, context, a, &x->prompt);
@@ -70,7 +71,10 @@ fv_status fv_decode_request_read(const request_message *q, int32_t context, fv_a
     x->continue_text = q->continue_text;
     x->digests = q->digests;
     x->keep_s = 1e-3 * (double)q->keep_ms;
-    FV_TRY(fv_request_rules(q->rules, a, &x->rules));
+    FV_TRY(fv_request_rules(q->rules, q->reasoning, a, &x->rules));
+    x->rules.reasoning = q->thinks    ? FV_REASONING_OPEN
+                         : q->thought ? FV_REASONING_OVER
+                                      : FV_REASONING_MAY;
     FV_TRY(read_share(q, x));
     switch (q->source_case) {
     case FOVEA__HANDOFF__V1__DECODE_REQUEST__SOURCE_TICKET: return read_handoff(q, x);

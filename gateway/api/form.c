@@ -35,6 +35,7 @@ static fv_status new_constraint(fv_api_reader *r, constraint_message **out) {
                                   "choice, grammar, json_object and structural_tag is possible");
     FV_TRY(FV_ARENA_NEW(r->arena, 1, *out));
     fovea__inference__v1__constraint__init(*out);
+    (*out)->after_reasoning = true;
     rules->constraint = *out;
     return FV_OK;
 }

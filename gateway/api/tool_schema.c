@@ -81,6 +81,14 @@ const json_t *fv_api_find_tool(const json_t *tools, const char *name) {
     return NULL;
 }
 
+fv_status fv_api_write_json(const json_t *v, fv_arena *arena, char **out) {
+    char *text = v ? json_dumps(v, JSON_COMPACT) : NULL;
+    fv_status st = text ? fv_arena_strndup(arena, text, strlen(text), out)
+                        : FV_FAIL(FV_ENOMEM, "out of memory for tools");
+    free(text);
+    return st;
+}
+
 /* ---- strict functions -------------------------------------------------------------------- */
 
 static bool is_strict(const json_t *tool) {
@@ -93,30 +101,6 @@ bool fv_api_any_strict(const json_t *tools) {
     return any;
 }
 
-/* Names have no character that JSON escapes. */
-static json_t *structure_of(const json_t *tool, const fv_api_call_frame *frame) {
-    const char *name =
-        json_string_value(json_object_get(json_object_get(tool, "function"), "name"));
-    json_t *schema = is_strict(tool) ? parameters_of(tool) : json_pack("{s:s}", "type", "object");
-    return json_pack("{s:s++, s:o, s:s}", "begin", frame->before_name, name,
-                     frame->before_arguments, "schema", schema, "end", frame->end);
-}
-
-fv_status fv_api_tool_tags(const json_t *tools, const fv_api_call_frame *frame, fv_arena *arena,
-                           char **out) {
-    json_t *list = json_array();
-    for (size_t i = 0; i < json_array_size(tools); i++)
-        json_array_append_new(list, structure_of(json_array_get(tools, i), frame));
-    json_t *tag = json_pack("{s:s, s:[s], s:o}", "type", "structural_tag", "triggers",
-                            frame->trigger, "structures", list);
-    char *text = tag ? json_dumps(tag, JSON_COMPACT) : NULL;
-    fv_status st = text ? fv_arena_strndup(arena, text, strlen(text), out)
-                        : FV_FAIL(FV_ENOMEM, "out of memory for tools");
-    free(text);
-    json_decref(tag);
-    return st;
-}
-
 /* ---- calls that must be made ------------------------------------------------------------- */
 
 fv_status fv_api_tool_schema(const json_t *tools, const char *name, fv_arena *arena, char **out) {
@@ -125,10 +109,7 @@ fv_status fv_api_tool_schema(const json_t *tools, const char *name, fv_arena *ar
         schema = parameters_of(fv_api_find_tool(tools, name));
     else
         FV_TRY(any_of(tools, &schema));
-    char *text = schema ? json_dumps(schema, JSON_COMPACT) : NULL;
-    fv_status st = text ? fv_arena_strndup(arena, text, strlen(text), out)
-                        : FV_FAIL(FV_ENOMEM, "out of memory for tools");
-    free(text);
+    fv_status st = fv_api_write_json(schema, arena, out);
     json_decref(schema);
     return st;
 }

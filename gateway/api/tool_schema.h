@@ -17,14 +17,7 @@ fv_status fv_api_tool_schema(const json_t *tools, const char *name, fv_arena *ar
 /* Tells whether a function of the list asks for arguments that its parameters describe ("strict"). */
 bool fv_api_any_strict(const json_t *tools);
 
-/* How a model writes a call; its structures begin with `trigger`. */
-typedef struct fv_api_call_frame {
-    const char *trigger, *before_name, *before_arguments, *end;
-} fv_api_call_frame;
-
-/* Makes the structural tags of an answer with or without calls of these tools, in which arguments of
- * strict functions are as their parameters say, and others any object; *out is in the arena. */
-fv_status fv_api_tool_tags(const json_t *tools, const fv_api_call_frame *frame, fv_arena *arena,
-                           char **out);
+/* Writes a value, compactly; *out is in the arena. v NULL: out of memory. */
+fv_status fv_api_write_json(const json_t *v, fv_arena *arena, char **out);
 
 #endif

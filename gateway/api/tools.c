@@ -60,6 +60,7 @@ static fv_status constrain(fv_api_reader *r, const json_t *list) {
     FV_TRY(fv_api_rules_of(r, &rules));
     FV_TRY(FV_ARENA_NEW(r->arena, 1, rules->constraint));
     fovea__inference__v1__constraint__init(rules->constraint);
+    rules->constraint->after_reasoning = true;
     rules->constraint->kind_case = FOVEA__INFERENCE__V1__CONSTRAINT__KIND_JSON_SCHEMA;
     return fv_api_tool_schema(list, name, r->arena, &rules->constraint->json_schema);
 }

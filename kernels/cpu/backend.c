@@ -27,6 +27,8 @@ struct cpu {
     size_t scratch_bytes;
     char *shared; /* owned; shared_bytes for all of them */
     size_t shared_bytes;
+    char *ordered; /* owned; x with its columns in a weight's order */
+    size_t ordered_bytes;
     cpu *part; /* owned, one per thread, for items of cpu_each; NULL until its first call */
 };
 
@@ -37,11 +39,13 @@ static void discard(cpu *c) {
     for (int i = 0; c->part && i < n_thread(c); i++) {
         free(c->part[i].scratch);
         free(c->part[i].shared);
+        free(c->part[i].ordered);
     }
     free(c->part);
     if (c->threads) fv_threads_close(c->threads);
     free(c->scratch);
     free(c->shared);
+    free(c->ordered);
     free(c->isa);
     free(c);
 }
@@ -129,7 +133,7 @@ static fv_status run_rows(cpu *c, fv_cpu_rows r, fv_cpu_items *items, const void
 
 static fv_product product_of(const fv_backend *be, const fv_linear_args *a, const fv_tensor *w) {
     if (w->dtype == FV_INT8 && !w->quant->group) return FV_PRODUCT_INT8;
-    if (w->dtype == FV_INT8 && w->quant->group <= 32 && !w->quant->min)
+    if (w->dtype == FV_INT8 && w->quant->group <= 32 && !w->quant->min && !w->quant->table)
         return FV_PRODUCT_INT8_GROUPS;
     if (w->dtype == FV_INT4 && w->quant->integers) return FV_PRODUCT_INT4_GROUPS;
     return w->quant || (be->compute == FV_COMPUTE_BF16 && !a->in_f32) ? FV_PRODUCT_BF16
@@ -147,15 +151,46 @@ static fv_status multiply(cpu *c, fv_gemm_call *g) {
     return run_plan(c, fv_gemm_plan(g), fv_gemm_items, g);
 }
 
-/* Computes part i and those after it that the same implementation multiplies; sets their bits in *done. */
+static const int32_t *order_of(const fv_tensor *w) { return w->quant ? w->quant->order : NULL; }
+
+/* Rows of x to copy with their columns in another order. */
+typedef struct ordered {
+    const fv_tensor *from, *to;
+    const int32_t *order;
+} ordered;
+
+static void order_rows(const void *args, void *scratch, int64_t begin, int64_t end) {
+    const ordered *a = args;
+    (void)scratch;
+    for (int64_t m = begin; m < end; m++) {
+        const float *from = row_f32(a->from, m);
+        float *to = row_f32(a->to, m);
+        for (int32_t k = 0; k < a->to->cols; k++) to[k] = from[a->order[k]];
+    }
+}
+
+/* Makes *x a copy of it with its columns in this order. */
+static fv_status order_x(cpu *c, const int32_t *order, fv_tensor *x) {
+    const size_t bytes = (size_t)x->rows * (size_t)x->cols * sizeof(float);
+    FV_TRY(reserve(&c->ordered, &c->ordered_bytes, bytes, 1));
+    const fv_tensor to = fv_tensor_of(c->ordered, FV_F32, x->rows, x->cols);
+    const ordered a = {x, &to, order};
+    FV_TRY(run_rows(c, (fv_cpu_rows){x->rows, x->cols}, order_rows, &a));
+    *x = to;
+    return FV_OK;
+}
+
+/* Computes part i and those after it that the same implementation multiplies by x in the same order; sets their bits
+ * in *done. */
 static fv_status linear_from(fv_backend *be, const fv_linear_args *a, int i, unsigned *done) {
     cpu *c = be->impl;
+    const int32_t *order = order_of(&a->part[i].w);
     fv_linear_args some = {.x = a->x, .in_f32 = a->in_f32};
     fv_gemm_call g = {.a = &some};
     for (; i < a->n_part; i++) {
         const fv_tensor *w = &a->part[i].w;
         fv_product product = product_of(be, a, w);
-        if (*done >> i & 1 || (g.impl && product != g.product)) continue;
+        if (*done >> i & 1 || (g.impl && product != g.product) || order_of(w) != order) continue;
         const fv_gemm_impl *impl = fv_gemm_choose(c->isa, product, a, w);
         if (g.impl && impl != g.impl) continue;
         g.impl = impl;
@@ -163,6 +198,7 @@ static fv_status linear_from(fv_backend *be, const fv_linear_args *a, int i, uns
         some.part[some.n_part++] = a->part[i];
         *done |= 1u << i;
     }
+    if (order) FV_TRY(order_x(c, order, &some.x));
     return multiply(c, &g);
 }
 
@@ -175,6 +211,8 @@ static fv_status check_part(const fv_linear_args *a, const fv_linear_part *p) {
     assert(!p->w.quant == (p->w.dtype < FV_N_DTYPE));
     assert(!p->w.quant || p->w.quant->group % (p->w.dtype == FV_INT4 ? 32 : 16) == 0);
     assert(!p->w.quant || !p->w.quant->integers || (!p->w.quant->zero && !p->w.quant->min));
+    assert(!p->w.quant || !p->w.quant->table || (!p->w.quant->zero && !p->w.quant->integers));
+    assert(!p->w.quant || !p->w.quant->order || p->w.quant->group);
     if (p->w.dtype == FV_INT8 && !p->w.quant->group && p->w.cols > FV_INT8_MAX_K)
         return FV_FAIL(FV_EUNSUPPORTED,
                        "int8 weights of %d columns: at most %d can be summed exactly", p->w.cols,

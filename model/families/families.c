@@ -160,6 +160,17 @@ static fv_status refuse_type(const char *type, const char *where) {
                    type, fv_family_names(), fv_config_text_families);
 }
 
+const char *fv_family_known_type(const json_t *root, const char *type) {
+    const json_t *item;
+    size_t i;
+    if (fv_family_find(type) || fv_config_text_family(type)) return type;
+    json_array_foreach(json_object_get(root, "architectures"), i, item) {
+        const char *class = json_string_value(item);
+        if (class && (fv_family_find(class) || fv_config_text_family(class))) return class;
+    }
+    return type;
+}
+
 static fv_status parse_root(const json_t *root, const char *where, fv_model_config *cfg) {
     FV_TRY(fv_config_refuse_quantized(root, where));
     const char *type = NULL;
@@ -167,6 +178,7 @@ static fv_status parse_root(const json_t *root, const char *where, fv_model_conf
     if (!type) /* hand-written files may name only the class */
         type = json_string_value(json_array_get(json_object_get(root, "architectures"), 0));
     if (!type) return FV_FAIL(FV_EDATA, "%s: 'model_type' and 'architectures' are missing", where);
+    type = fv_family_known_type(root, type);
     int32_t eos_default = -1;
     const char *text = fv_config_text_family(type);
     cfg->family = fv_family_find(type);

@@ -55,6 +55,7 @@ typedef struct fv_image_config {
     int32_t resample; /* 0 nearest, 1 lanczos, 2 bilinear, 3 bicubic */
     double rescale_factor;
     float mean[3], std[3];
+    bool no_normalize; /* in a family's row: do_normalize is false unless the file says else */
 } fv_image_config;
 
 struct json_t; /* text/json.h */
@@ -105,6 +106,10 @@ const fv_family *fv_family_at(int32_t i);
 
 /* Finds a row by name or class; NULL: no multimodal family has it. */
 const fv_family *fv_family_find(const char *name);
+
+/* `type`, if a family or text model has this name or class; otherwise the first of config.json's `architectures`
+ * that one has, borrowed; `type` if none has. Derivatives may have a model_type of their own. */
+const char *fv_family_known_type(const struct json_t *root, const char *type);
 
 /* The model_type of the family's files. */
 const char *fv_family_type(const fv_family *f);

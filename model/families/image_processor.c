@@ -169,7 +169,8 @@ fv_status fv_image_config_parse(const char *json, size_t n, const char *where,
     const fv_family *family = family_with(layout->family);
     fv_layout_config l = *layout;
     fv_image_config c = family->pixels;
-    c.do_rescale = c.do_normalize = c.do_convert_rgb = true;
+    c.do_rescale = c.do_convert_rgb = true;
+    c.do_normalize = !c.no_normalize;
     c.rescale_factor = 0.00392156862745098;
     json_t *root = NULL;
     if (n > 0) FV_TRY(fv_json_object(json, n, where, &root));

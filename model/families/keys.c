@@ -70,9 +70,13 @@ fv_status fv_config_refuse_quantized(const json_t *obj, const char *where) {
     const json_t *q = fv_config_member(obj, "quantization_config");
     if (!q) return FV_OK;
     const char *method = json_string_value(json_object_get(q, "quant_method"));
-    if (method && strcmp(method, "compressed-tensors") == 0) return FV_OK; /* model/compressed.h */
+    /* model/compressed.h, model/stored.h */
+    static const char *const known[] = {
+        "compressed-tensors", "awq", "gptq", "auto-round", "fp8", "fbgemm_fp8", "bitsandbytes"};
+    for (size_t i = 0; method && i < sizeof known / sizeof *known; i++)
+        if (strcmp(method, known[i]) == 0) return FV_OK;
     return FV_FAIL(FV_EUNSUPPORTED,
-                   "%s: key 'quantization_config' asks for %s weights; the engine reads those of "
-                   "compressed-tensors, or quantizes the original ones (--weights)",
+                   "%s: key 'quantization_config' asks for %s weights, which the engine does not "
+                   "read: quantize the original checkpoint instead (--weights int4 or int8)",
                    where, method ? method : "quantized");
 }

@@ -22,7 +22,8 @@ fv_status fv_config_activation(const json_t *obj, const char *key, const char *w
 fv_status fv_config_add_eos(const json_t *obj, const char *where, fv_model_config *cfg,
                             bool *found);
 
-/* FV_EUNSUPPORTED if the weights are quantized in a format other than compressed-tensors. */
+/* FV_EUNSUPPORTED if the weights are quantized by a method that neither model/compressed.h nor model/stored.h
+ * reads. */
 fv_status fv_config_refuse_quantized(const json_t *obj, const char *where);
 
 /* Fills *out from the keys of `obj` (config.json itself or its text_config) and the defaults
@@ -86,6 +87,10 @@ fv_status fv_config_read_crop(const json_t *obj, const char *where, fv_layout_si
 /* Reads the sizes of LLaVA-NeXT and LLaVA-OneVision: tiles of the tower's size, and config.json's
  * pinpoints. */
 fv_status fv_config_read_anyres(const json_t *obj, const char *where, fv_layout_config *l);
+
+/* Parses Gemma 4's keys of heads, RoPE, windows and scales. t has the heads of sliding layers on entry;
+ * `unified`: with the defaults of Gemma 4 12B's class. */
+fv_status fv_config_gemma4(const json_t *obj, const char *where, bool unified, fv_text_config *t);
 
 /* Parses the keys of recurrent layers (Gated DeltaNet). t has the file's layers on entry; on return a
  * layer is a repetition of their pattern (fv_recurrent_config). */

@@ -59,11 +59,33 @@ static bool skip(const char **s, const char *prefix) {
     return true;
 }
 
+#define OF_GEMMA4(name) [FV_TOWER_NAMES_GEMMA4] = (name)
+#define OF_UNIFIED(name) [FV_TOWER_NAMES_GEMMA4_UNIFIED] = (name)
+
 /* Beginnings of names: inside a tower, after its layer number, or inside a connector. The first
  * match counts. */
 static const struct part {
     const char *canonical, *own[FV_N_TOWER_NAMES]; /* NULL: no such part, or the canonical name */
 } parts[] = {
+    {"embeddings.position_embedding.weight",
+     {OF_GEMMA4("patch_embedder.position_embedding_table")}},
+    {"embeddings.position_embedding.weight", {OF_UNIFIED("pos_embedding")}},
+    {"embeddings.patch_embedding.", {OF_GEMMA4("patch_embedder.input_proj.")}},
+    {"embeddings.patch_embedding.", {OF_UNIFIED("patch_dense.")}},
+    {"encoder.layers.", {OF_GEMMA4("encoder.layers.")}},
+    {"layer_norm1.", {OF_GEMMA4("input_layernorm.")}},
+    {"attn_post_norm.", {OF_GEMMA4("post_attention_layernorm.")}},
+    {"layer_norm2.", {OF_GEMMA4("pre_feedforward_layernorm.")}},
+    {"mlp_post_norm.", {OF_GEMMA4("post_feedforward_layernorm.")}},
+    {"self_attn.q_proj.", {OF_GEMMA4("self_attn.q_proj.linear.")}},
+    {"self_attn.k_proj.", {OF_GEMMA4("self_attn.k_proj.linear.")}},
+    {"self_attn.v_proj.", {OF_GEMMA4("self_attn.v_proj.linear.")}},
+    {"self_attn.out_proj.", {OF_GEMMA4("self_attn.o_proj.linear.")}},
+    {"mlp.gate_proj.", {OF_GEMMA4("mlp.gate_proj.linear.")}},
+    {"mlp.up_proj.", {OF_GEMMA4("mlp.up_proj.linear.")}},
+    {"mlp.down_proj.", {OF_GEMMA4("mlp.down_proj.linear.")}},
+    {"proj.weight",
+     {OF_GEMMA4("embedding_projection.weight"), OF_UNIFIED("embedding_projection.weight")}},
     {"embeddings.class_embedding", {NULL, "embeddings.cls_token"}},
     {"embeddings.position_embedding.weight",
      {"embeddings.position_embedding.weight", "embeddings.position_embeddings", NULL, NULL,
@@ -167,8 +189,9 @@ bool fv_name_mapping_canonical(const char *key, char out[FV_TENSOR_NAME_MAX]) {
     } else if (skip(&s, "video_tower.")) {
         skip(&s, "vision_model.");
         put_inside("video.", s, true, FV_TOWER_NAMES_CLIP, out);
-    } else if (!merger && (skip(&s, "vision_tower.") || skip(&s, "image_tower.") ||
-                           skip(&s, "vision_model.") || skip(&s, "visual."))) {
+    } else if (!merger &&
+               (skip(&s, "vision_tower.") || skip(&s, "image_tower.") ||
+                skip(&s, "vision_model.") || skip(&s, "visual.") || skip(&s, "vision_embedder."))) {
         skip(&s, "vision_tower.");
         skip(&s, "vision_model.");
         put_inside("vision.", s, true, FV_TOWER_NAMES_CLIP, out);
@@ -179,7 +202,7 @@ bool fv_name_mapping_canonical(const char *key, char out[FV_TENSOR_NAME_MAX]) {
         else
             put_inside("projector.", s, true, FV_TOWER_NAMES_INTERNVL_CHAT, out);
     } else if (merger || skip(&s, "multi_modal_projector.") || skip(&s, "mm_projector.") ||
-               skip(&s, "connector.modality_projection.")) {
+               skip(&s, "connector.modality_projection.") || skip(&s, "embed_vision.")) {
         while (skip(&s, "mlp.")) continue;
         const char *linear = skip(&s, "0.") || skip(&s, "linear_fc1.")   ? "linear_1."
                              : skip(&s, "2.") || skip(&s, "linear_fc2.") ? "linear_2."

@@ -59,6 +59,8 @@ typedef enum fv_tower_names {
     FV_TOWER_NAMES_VIDEO_LLAVA, /* names of the towers themselves */
     FV_TOWER_NAMES_MOBILEVLM,   /* connector only */
     FV_TOWER_NAMES_INTERNVL_CHAT,
+    FV_TOWER_NAMES_GEMMA4,
+    FV_TOWER_NAMES_GEMMA4_UNIFIED,
     FV_N_TOWER_NAMES
 } fv_tower_names;
 

@@ -16,7 +16,9 @@ typedef enum dim {
     DIM_Q,
     DIM_KV,
     DIM_HEAD,
-    DIM_QKV, /* rows of fused tensors */
+    DIM_VPIXELS, /* numbers of a patch */
+    DIM_VAXIS,   /* positions of an axis */
+    DIM_QKV,     /* rows of fused tensors */
     DIM_2M,
     DIM_EXPERTS,
     DIM_E, /* an expert's width, and twice that */
@@ -51,10 +53,12 @@ typedef enum when {
     BIAS_O,
     BIAS_MLP,
     QK_NORM,
-    APART,       /* q, k and v, gate and up as separate tensors, */
-    FUSED,       /* or together */
-    DENSE,       /* layers with one FFN */
-    DENSE_APART, /* and gate and up apart */
+    LAYER_NUMBER, /* a layer's output has a factor */
+    VALUES,       /* apart, and in layers in which values are not keys */
+    APART,        /* q, k and v, gate and up as separate tensors, */
+    FUSED,        /* or together */
+    DENSE,        /* layers with one FFN */
+    DENSE_APART,  /* and gate and up apart */
     SPARSE,
     SPARSE_PLAIN, /* whose matrices are [out, in], or transposed */
     SPARSE_TRANSPOSED,
@@ -68,6 +72,7 @@ typedef enum when {
     CONNECTOR_LINEAR,
     CONNECTOR_MEAN, /* a single linear layer on means, stored transposed */
     CONNECTOR_NORM,
+    STANDARD, /* means of patches have a bias and a factor */
     CONNECTOR_NORM_BIAS,
     CONNECTOR_MERGER,
     CONNECTOR_PEG,
@@ -75,8 +80,10 @@ typedef enum when {
     CLASS_TOKEN,
     CLASS_TOKEN_3D, /* with two leading dimensions of 1, as in InternVL */
     POSITION,
-    POSITION_3D, /* with one */
-    LAYER_BIAS,  /* biases of the layers' norms */
+    POSITION_3D,    /* with one */
+    POSITION_AXES,  /* rows of columns, then of rows, */
+    POSITION_PAIRS, /* or both in turn */
+    LAYER_BIAS,     /* biases of the layers' norms */
     PRE_NORM_BIAS,
     VISION_QKV, /* q, k and v as separate tensors */
     VISION_BIAS_QKV,
@@ -88,9 +95,12 @@ typedef enum when {
     VISION_GATED,
     VISION_GATED_BIAS,
     VISION_QK_NORM,
+    VISION_POST_NORMS,
     VISION_QK_NORM_HEADS,
     LAYER_SCALE,
     PATCH_FRAME,
+    PATCH_ROWS, /* as the matrix of a linear layer */
+    PATCH_NORMS,
     PATCH_FRAMES, /* patches of two frames */
     PATCH_BIAS,
     PRE_NORM,
@@ -125,7 +135,7 @@ static const row text_layer[] = {
     {"input_layernorm.weight", L(attn_norm), {DIM_D}, FV_ROLE_NORM, ALWAYS},
     {"self_attn.q_proj.weight", L(q), {DIM_QUERY, DIM_D}, FV_ROLE_QUERY, APART},
     {"self_attn.k_proj.weight", L(k), {DIM_KV, DIM_D}, FV_ROLE_LINEAR, APART},
-    {"self_attn.v_proj.weight", L(v), {DIM_KV, DIM_D}, FV_ROLE_LINEAR, APART},
+    {"self_attn.v_proj.weight", L(v), {DIM_KV, DIM_D}, FV_ROLE_LINEAR, VALUES},
     {"self_attn.o_proj.weight", L(o), {DIM_D, DIM_Q}, FV_ROLE_LINEAR, ALWAYS},
     {"self_attn.q_proj.bias", L(q_bias), {DIM_QUERY}, FV_ROLE_BIAS, BIAS_QKV},
     {"self_attn.k_proj.bias", L(k_bias), {DIM_KV}, FV_ROLE_BIAS, BIAS_QKV},
@@ -133,6 +143,7 @@ static const row text_layer[] = {
     {"self_attn.o_proj.bias", L(o_bias), {DIM_D}, FV_ROLE_BIAS, BIAS_O},
     {"self_attn.q_norm.weight", L(q_norm), {DIM_HEAD}, FV_ROLE_NORM, QK_NORM},
     {"self_attn.k_norm.weight", L(k_norm), {DIM_HEAD}, FV_ROLE_NORM, QK_NORM},
+    {"layer_scalar", L(scale), {DIM_ONE}, FV_ROLE_NORM, LAYER_NUMBER},
     {"post_attention_layernorm.weight", L(mlp_norm), {DIM_D}, FV_ROLE_NORM, PRE_NORMS},
     {"post_attention_layernorm.weight", L(attn_post_norm), {DIM_D}, FV_ROLE_NORM, POST_NORMS},
     {"post_self_attn_layernorm.weight", L(attn_post_norm), {DIM_D}, FV_ROLE_NORM, OUTPUT_NORMS},
@@ -231,6 +242,12 @@ static const row connector[] = {
     {"proj.weight", P(fc1), {DIM_VD, DIM_D}, FV_ROLE_LINEAR, CONNECTOR_MEAN},
 };
 
+/* Names of the tower, tensors of the connector. */
+static const row standard[] = {
+    {"std_bias", P(std_bias), {DIM_VD}, FV_ROLE_BIAS, STANDARD},
+    {"std_scale", P(std_scale), {DIM_VD}, FV_ROLE_NORM, STANDARD},
+};
+
 /* GLM's connector: its convolution is beside the tower in files. */
 static const row glm_merger[] = {
     {"downsample.weight",
@@ -280,6 +297,27 @@ static const row vision_front[] = {
      {DIM_VD, DIM_VCHANNEL, DIM_TWO, DIM_VPATCH, DIM_VPATCH},
      FV_ROLE_LINEAR,
      PATCH_FRAMES},
+    {"embeddings.patch_embedding.weight",
+     V(patch),
+     {DIM_VD, DIM_VPIXELS},
+     FV_ROLE_LINEAR,
+     PATCH_ROWS},
+    {"patch_ln1.weight", V(pixel_norm), {DIM_VPIXELS}, FV_ROLE_NORM, PATCH_NORMS},
+    {"patch_ln1.bias", V(pixel_norm_bias), {DIM_VPIXELS}, FV_ROLE_BIAS, PATCH_NORMS},
+    {"patch_ln2.weight", V(patch_norm), {DIM_VD}, FV_ROLE_NORM, PATCH_NORMS},
+    {"patch_ln2.bias", V(patch_norm_bias), {DIM_VD}, FV_ROLE_BIAS, PATCH_NORMS},
+    {"pos_norm.weight", V(sum_norm), {DIM_VD}, FV_ROLE_NORM, PATCH_NORMS},
+    {"pos_norm.bias", V(sum_norm_bias), {DIM_VD}, FV_ROLE_BIAS, PATCH_NORMS},
+    {"embeddings.position_embedding.weight",
+     V(position),
+     {DIM_TWO, DIM_VAXIS, DIM_VD},
+     FV_ROLE_EMBEDDING,
+     POSITION_AXES},
+    {"embeddings.position_embedding.weight",
+     V(position),
+     {DIM_VAXIS, DIM_TWO, DIM_VD},
+     FV_ROLE_EMBEDDING,
+     POSITION_PAIRS},
     {"embeddings.patch_embedding.bias", V(patch_bias), {DIM_VD}, FV_ROLE_BIAS, PATCH_BIAS},
     {"embeddings.position_embedding.weight",
      V(position),
@@ -310,6 +348,8 @@ static const row vision_layer[] = {
     {"self_attn.k_proj.bias", E(k_bias), {DIM_VD}, FV_ROLE_BIAS, VISION_BIAS_QKV},
     {"self_attn.q_norm.weight", E(q_norm), {DIM_VD}, FV_ROLE_NORM, VISION_QK_NORM},
     {"self_attn.k_norm.weight", E(k_norm), {DIM_VD}, FV_ROLE_NORM, VISION_QK_NORM},
+    {"attn_post_norm.weight", E(attn_post_norm), {DIM_VD}, FV_ROLE_NORM, VISION_POST_NORMS},
+    {"mlp_post_norm.weight", E(mlp_post_norm), {DIM_VD}, FV_ROLE_NORM, VISION_POST_NORMS},
     {"self_attn.q_norm.weight", E(q_norm), {DIM_VHEAD}, FV_ROLE_NORM, VISION_QK_NORM_HEADS},
     {"self_attn.k_norm.weight", E(k_norm), {DIM_VHEAD}, FV_ROLE_NORM, VISION_QK_NORM_HEADS},
     {"self_attn.qkv.weight", E(qkv), {DIM_V3D, DIM_VD}, FV_ROLE_LINEAR, VISION_FUSED},
@@ -359,7 +399,16 @@ typedef struct builder {
     int32_t n;
 } builder;
 
-static int64_t size_of(const fv_model_config *cfg, dim d, const char **key) {
+/* Dimensions of a head of a text layer, and its heads of keys and values. */
+static int64_t head_of(const fv_text_config *t, int32_t layer) {
+    return t->slide_d && t->slides[layer] ? t->slide_d : t->d_head;
+}
+
+static int64_t kv_of(const fv_text_config *t, int32_t layer) {
+    return !t->slide_d ? t->n_kv : t->slides[layer] ? t->slide_kv : t->full_kv;
+}
+
+static int64_t size_of(const fv_model_config *cfg, dim d, int32_t layer, const char **key) {
     const fv_text_config *t = &cfg->text;
     const fv_vision_config *v = &cfg->vision;
     int64_t side = fv_vision_side(v);
@@ -370,11 +419,11 @@ static int64_t size_of(const fv_model_config *cfg, dim d, const char **key) {
         *key = t->shared_expert ? "shared_expert_intermediate_size" : "intermediate_size";
         return t->d_ffn;
     case DIM_VOCAB: *key = "vocab_size"; return t->vocab;
-    case DIM_Q: *key = "num_attention_heads * head_dim"; return (int64_t)t->n_head * t->d_head;
+    case DIM_Q: *key = "num_attention_heads * head_dim"; return t->n_head * head_of(t, layer);
     case DIM_QUERY:
         *key = t->gated_attention ? "2 * num_attention_heads * head_dim"
                                   : "num_attention_heads * head_dim";
-        return (t->gated_attention ? 2 : 1) * (int64_t)t->n_head * t->d_head;
+        return (t->gated_attention ? 2 : 1) * t->n_head * head_of(t, layer);
     case DIM_DELTA:
         *key = "2 * linear_num_key_heads * linear_key_head_dim + linear_num_value_heads * "
                "linear_value_head_dim";
@@ -385,8 +434,12 @@ static int64_t size_of(const fv_model_config *cfg, dim d, const char **key) {
     case DIM_DELTA_HEADS: *key = "linear_num_value_heads"; return t->recurrent.n_value;
     case DIM_DELTA_TAPS: *key = "linear_conv_kernel_dim"; return t->recurrent.taps;
     case DIM_DELTA_D: *key = "linear_value_head_dim"; return t->recurrent.d_value;
-    case DIM_KV: *key = "num_key_value_heads * head_dim"; return (int64_t)t->n_kv * t->d_head;
-    case DIM_HEAD: *key = "head_dim"; return t->d_head;
+    case DIM_KV:
+        *key = "num_key_value_heads * head_dim";
+        return kv_of(t, layer) * head_of(t, layer);
+    case DIM_HEAD: *key = "head_dim"; return head_of(t, layer);
+    case DIM_VPIXELS: *key = "3 * vision_config.patch_size^2"; return fv_vision_patch_width(v);
+    case DIM_VAXIS: *key = "vision_config's number of positions"; return v->position_axis;
     case DIM_QKV:
         *key = "(num_attention_heads + 2 * num_key_value_heads) * head_dim";
         return ((int64_t)t->n_head + 2 * (int64_t)t->n_kv) * t->d_head;
@@ -410,7 +463,8 @@ static int64_t size_of(const fv_model_config *cfg, dim d, const char **key) {
     case DIM_FEATURE:
         *key = v->merge > 1 ? "vision_config.hidden_size * scale_factor^2"
                             : "vision_config.hidden_size * vision_feature_layer's length";
-        if (!v->patch_merger && v->connector != FV_CONNECTOR_LDP) return fv_vision_feature_width(v);
+        if (!v->patch_merger && !v->pool_patches && v->connector != FV_CONNECTOR_LDP)
+            return fv_vision_feature_width(v);
         *key = "vision_config.hidden_size";
         return v->d_model;
     case DIM_NORMED:
@@ -442,6 +496,8 @@ static bool exists(const builder *b, when w, int32_t layer) {
     case BIAS_O: return t->bias_o;
     case BIAS_MLP: return t->bias_mlp;
     case QK_NORM: return t->qk_norm;
+    case LAYER_NUMBER: return t->layer_scale;
+    case VALUES: return !t->fused && !(t->value_is_key && !t->slides[layer]);
     case APART: return !t->fused;
     case FUSED: return t->fused;
     case FUSED_FFN: return (t->fused || t->fused_ffn) && !t->sparse[layer];
@@ -458,7 +514,8 @@ static bool exists(const builder *b, when w, int32_t layer) {
     case BIAS_MLP_CONNECTOR: return mlp && v->projector_bias;
     case CONNECTOR_LINEAR: return v->connector == FV_CONNECTOR_LINEAR && !v->mean_pool;
     case CONNECTOR_MEAN: return v->mean_pool;
-    case CONNECTOR_NORM: return v->projector_norm != FV_PROJECTOR_NORM_NONE;
+    case CONNECTOR_NORM: return v->projector_norm != FV_PROJECTOR_NORM_NONE && !v->projector_plain;
+    case STANDARD: return v->standardize;
     case CONNECTOR_NORM_BIAS:
         return v->projector_norm != FV_PROJECTOR_NORM_NONE && !v->projector_rms;
     case CONNECTOR_MERGER: return v->patch_merger;
@@ -468,6 +525,8 @@ static bool exists(const builder *b, when w, int32_t layer) {
     case CLASS_TOKEN_3D: return v->class_token && b->cfg->leading_ones;
     case POSITION: return (!v->any_size || v->position_side) && !b->cfg->leading_ones;
     case POSITION_3D: return b->cfg->leading_ones;
+    case POSITION_AXES: return v->position_axis > 0 && !v->position_pairs;
+    case POSITION_PAIRS: return v->position_axis > 0 && v->position_pairs;
     case LAYER_BIAS: return !v->rms_norm;
     case PRE_NORM_BIAS: return v->pre_norm && !v->rms_norm;
     case VISION_QKV: return !v->fused_qkv;
@@ -480,9 +539,12 @@ static bool exists(const builder *b, when w, int32_t layer) {
     case VISION_GATED: return v->gated;
     case VISION_GATED_BIAS: return v->gated && v->bias_mlp;
     case VISION_QK_NORM: return v->qk_norm;
-    case VISION_QK_NORM_HEADS: return v->qk_norm_heads;
+    case VISION_QK_NORM_HEADS: return v->qk_norm_heads || v->head_norms;
     case LAYER_SCALE: return v->layer_scale;
-    case PATCH_FRAME: return !v->two_frames;
+    case VISION_POST_NORMS: return v->post_norms;
+    case PATCH_ROWS: return v->channels_last;
+    case PATCH_NORMS: return v->patch_norms;
+    case PATCH_FRAME: return !v->two_frames && !v->channels_last;
     case PATCH_FRAMES: return v->two_frames;
     case PATCH_BIAS: return v->patch_bias;
     case PRE_NORM: return v->pre_norm && !v->norm_patches;
@@ -505,7 +567,8 @@ static void add_rows(builder *b, const row *rows, size_t n, fv_tensor_part part,
         *e = (fv_tensor_spec){.role = r->role, .part = part, .layer = layer, .offset = r->offset};
         snprintf(e->name, sizeof e->name, "%s%s", prefix, r->name);
         while (e->n_dim < FV_TENSOR_SPECS_MAX_DIMS && r->dims[e->n_dim]) {
-            e->shape[e->n_dim] = size_of(b->cfg, r->dims[e->n_dim], &e->shape_keys[e->n_dim]);
+            e->shape[e->n_dim] =
+                size_of(b->cfg, r->dims[e->n_dim], layer, &e->shape_keys[e->n_dim]);
             e->n_dim++;
         }
     }
@@ -537,6 +600,7 @@ static void build_vision(builder *b) {
     const fv_model_config *cfg = b->cfg;
     char prefix[64];
     ADD(b, connector, FV_PART_PROJECTOR, 0, "projector.");
+    ADD(b, standard, FV_PART_PROJECTOR, 0, "vision.");
     ADD(b, newline, FV_PART_PROJECTOR, 0, "");
     for (int32_t i = 0; i < cfg->vision.n_deepstack; i++) {
         snprintf(prefix, sizeof prefix, "deepstack.%d.", i);
@@ -564,7 +628,7 @@ static void build_vision(builder *b) {
 
 fv_status fv_tensor_specs_build(const fv_model_config *cfg, bool whole, fv_tensor_spec **out,
                                 int32_t *n) {
-    enum { PER_LAYER = 40, OTHERS = 32 + 6 * FV_MAX_DEEPSTACK };
+    enum { PER_LAYER = 40, OTHERS = 40 + 6 * FV_MAX_DEEPSTACK };
     _Static_assert((sizeof text_layer + sizeof text_fused) / sizeof *text_layer <= PER_LAYER,
                    "rows of a text layer");
     _Static_assert(sizeof vision_layer / sizeof *vision_layer <= PER_LAYER,

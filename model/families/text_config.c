@@ -1,5 +1,5 @@
 /* Parses the language model's part of config.json: Llama, Mistral, Ministral 3, Qwen2, Qwen3, Granite,
- * Phi-3 and Gemma 3, the Qwen-VL families, which are Qwen2 and Qwen3 with M-RoPE, and Qwen3.5, most of
+ * Phi-3, Gemma 3 and Gemma 4, the Qwen-VL families, which are Qwen2 and Qwen3 with M-RoPE, and Qwen3.5, most of
  * whose layers are recurrent.
  *
  * They share one decoder layer. They differ in defaults, in which biases and norms exist, and in
@@ -29,6 +29,8 @@ typedef struct text_family {
     bool bias_qkv, qk_norm;
     bool window_key; /* the window counts only with use_sliding_window */
     bool gemma;      /* norms, scales and two RoPEs as in Gemma 3 */
+    bool gemma4;     /* heads of two sizes, norms and scales as in Gemma 4 */
+    bool unified;    /* with the defaults of its 12B's class */
     bool recurrent;  /* layers, gates and partial RoPE as in Qwen3.5 */
     bool slides;     /* all layers slide where 'sliding_window' is a number */
     bool mlp_bias;   /* the key exists */
@@ -44,6 +46,10 @@ typedef struct text_family {
     .vocab = 152064, .d_ffn = 29568, .n_kv = 8, .max_position = 32768, .bos = 151643,              \
     .eos = 151645, .d_model = 8192, .n_layer = 80, .n_head = 64, .rms_eps = 1e-5F, .theta = 1e6,   \
     .section = {16, 24, 24}, .bias_qkv = true, .window_key = true
+
+#define GEMMA4_TEXT                                                                                \
+    .vocab = 262144, .d_ffn = 9216, .n_kv = 4, .bos = 2, .eos = 1, .d_model = 2304, .n_layer = 30, \
+    .n_head = 8, .d_head = 256, .qk_norm = true, .gemma4 = true
 
 static const text_family families[] = {
     {.name = "llama",
@@ -233,12 +239,16 @@ static const text_family families[] = {
      .attention_bias = true,
      .qk_norm = true,
      .gemma = true},
+    {GEMMA4_TEXT, .name = "gemma4_text", .architecture = "Gemma4ForCausalLM",
+     .max_position = 131072},
+    {GEMMA4_TEXT, .name = "gemma4_unified_text", .architecture = "Gemma4UnifiedForCausalLM",
+     .max_position = 262144, .unified = true},
 };
 enum { N_FAMILY = sizeof families / sizeof *families };
 const char fv_config_text_families[] =
     "llama, mistral, ministral3, granite, phi3, qwen2, qwen3, qwen2_vl_text, qwen2_5_vl_text, "
-    "qwen3_vl_text, qwen3_vl_moe_text, qwen3_5_text, qwen3_5_moe_text, glm4v_text, glm_ocr_text "
-    "and gemma3_text";
+    "qwen3_vl_text, qwen3_vl_moe_text, qwen3_5_text, qwen3_5_moe_text, glm4v_text, glm_ocr_text, "
+    "gemma3_text, gemma4_text and gemma4_unified_text";
 
 const char *fv_config_text_family(const char *name) {
     for (int i = 0; i < N_FAMILY; i++)
@@ -631,8 +641,8 @@ fv_status fv_config_text_parse(const json_t *obj, const char *family, const char
                         .qk_norm = f->qk_norm,
                         .max_position = f->max_position,
                         .rms_eps = f->rms_eps > 0 ? f->rms_eps : 1e-6F,
-                        .act = f->gemma ? FV_ACT_GELU_TANH : FV_ACT_SILU,
-                        .tied_head = f->gemma,
+                        .act = f->gemma || f->gemma4 ? FV_ACT_GELU_TANH : FV_ACT_SILU,
+                        .tied_head = f->gemma || f->gemma4,
                         .fused = f->fused,
                         .bos = f->bos};
     strcpy(t.family, f->name);
@@ -646,9 +656,14 @@ fv_status fv_config_text_parse(const json_t *obj, const char *family, const char
     FV_TRY(fv_json_f32(obj, "rms_norm_eps", where, &t.rms_eps));
     if (!(t.rms_eps >= 0 && t.rms_eps < 1))
         return FV_FAIL(FV_EDATA, "%s: key 'rms_norm_eps' must be in [0, 1)", where);
-    FV_TRY(fv_config_activation(obj, f->gemma ? "hidden_activation" : "hidden_act", where, &t.act));
-    FV_TRY(parse_rope(obj, f, where, &t, &t.rope));
-    FV_TRY(parse_window(obj, where, f, &t));
+    const char *act = f->gemma || f->gemma4 ? "hidden_activation" : "hidden_act";
+    FV_TRY(fv_config_activation(obj, act, where, &t.act));
+    if (f->gemma4) {
+        FV_TRY(fv_config_gemma4(obj, where, f->unified, &t));
+    } else {
+        FV_TRY(parse_rope(obj, f, where, &t, &t.rope));
+        FV_TRY(parse_window(obj, where, f, &t));
+    }
     if (f->gemma) FV_TRY(parse_gemma(obj, where, f, &t));
     if (f->recurrent) FV_TRY(fv_config_recurrent(obj, where, &t));
     if (f->n_expert) FV_TRY(parse_experts(obj, where, f, &t));

@@ -36,6 +36,10 @@ typedef struct fv_rope_config {
     /* Only the first `rotary` dimensions of a head are rotated (0: all). Heads are stored with the
      * pairs of rotated dimensions i and i + D/2, so that the others are pairs of frequency 0. */
     int32_t rotary;
+    int32_t
+        angles; /* only the first `angles` frequencies are not 0 (Gemma 4's `proportional`); 0: all */
+    int32_t
+        beside; /* heads of D / beside dimensions that lie side by side in one (heads_internal.h); 0: 1 */
     /* Files pair adjacent dimensions 2i and 2i + 1 (GLM). Queries and keys are rearranged when they
      * are projected: a head's even dimensions, then its odd ones. */
     bool adjacent;
@@ -99,6 +103,17 @@ typedef struct fv_text_config {
         shared_expert; /* every token of a sparse layer also goes through a FFN of width d_ffn, whose
                          * output is multiplied by the sigmoid of a number of its own */
     fv_recurrent_config recurrent;
+    /* Gemma 4: a head of a sliding layer has slide_d dimensions, and its keys and values have slide_kv
+     * heads; in the other layers d_head and full_kv. n_kv and d_head are those of the store, which has
+     * rows of one shape (heads_internal.h). slide_d 0: all layers have these. */
+    int32_t slide_d, slide_kv, full_kv;
+    bool value_is_key; /* full layers have one projection for keys and values */
+    bool value_norm;   /* RMSNorm of each head's value, without factors */
+    bool layer_scale;  /* a layer's output is multiplied by a number of the layer */
+    /* Ids of tokens that stand for images, videos and sound, as text: they have the embedding of `pad`. */
+    int32_t n_holder, holder[3], pad;
+    bool image_slides; /* with image_whole: in sliding layers only, inside of the window */
+    float logits_cap;  /* logits x are c tanh(x / c); 0: x */
     bool
         gated_attention; /* attention's output is multiplied by the sigmoid of a gate; q has both */
     int32_t bos;         /* -1: none */
@@ -168,7 +183,7 @@ typedef enum fv_connector {
 typedef enum fv_tower_rope {
     FV_TOWER_ROPE_NONE = 0,
     FV_TOWER_ROPE_AXIAL,  /* Pixtral */
-    FV_TOWER_ROPE_HALVES, /* Qwen2-VL */
+    FV_TOWER_ROPE_HALVES, /* Qwen2-VL, and Gemma 4, whose heads are rearranged for it */
 } fv_tower_rope;
 
 /* Norm ahead of a connector. */
@@ -227,7 +242,19 @@ typedef struct fv_vision_config {
     /* Gemma 3: a token is the mean of its patches, the norm multiplies by 1 + w, and the file
      * stores the linear layer's matrix transposed. */
     bool mean_pool;
-    bool patch_merger; /* a linear layer maps a token's features to the width of one patch */
+    /* Gemma 4's tower: RMSNorm of each head's query, key and, without factors, value, and scores
+     * without a scale; what attention and FFN add is normed; a token is the mean of its patches times
+     * sqrt(d), of which a bias is subtracted before a factor multiplies it (standardize). */
+    bool head_norms, post_norms, pool_patches, standardize;
+    /* A patch's position is the sum of two rows of a table, that of its column and that of its row
+     * (rows x of position_axis first, then rows y, or x and y in turn). */
+    int32_t position_axis;
+    bool position_pairs;
+    bool channels_last; /* columns of the patch matrix are in the order (y, x, channel) */
+    bool centred;       /* pixels p are read as 2 (p - 1/2) */
+    bool patch_norms;   /* LayerNorm of a patch, of its product, and of the sum with its position */
+    bool projector_plain; /* the connector's norm has no factors */
+    bool patch_merger;    /* a linear layer maps a token's features to the width of one patch */
     fv_activation projector_act;
     bool projector_bias;
     bool projector_wide; /* the first of two linear layers keeps the width of the features */

@@ -127,7 +127,8 @@ static fv_status connect_by(fv_vision *v, const fv_projector_weights *p, fv_proj
     if (v->cfg->connector == FV_CONNECTOR_LDP) return connect_ldp(v, p, features, y);
     if (v->cfg->connector == FV_CONNECTOR_GLM) return connect_glm(v, p, features, y);
     fv_tensor h = fv_workspace_cut(&v->ws, v->be->ops->act, features.rows, p->fc1.rows);
-    if (v->cfg->mean_pool) FV_TRY(pool_features(v, &features));
+    if (v->cfg->mean_pool || v->cfg->pool_patches) FV_TRY(pool_features(v, &features));
+    if (v->cfg->standardize) FV_TRY(fv_vision_standardize(v, features));
     FV_TRY(norm_features(v, p, by, &features));
     if (v->cfg->patch_merger) {
         fv_tensor merged = fv_workspace_cut(&v->ws, FV_F32, features.rows, v->cfg->d_model);

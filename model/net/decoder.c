@@ -21,8 +21,10 @@
 
 #include "common/convert.h"
 #include "kernels/activations.h"
+#include "kernels/mathf.h"
 #include "model/net/experts.h"
 #include "model/net/forward_tables.h"
+#include "model/net/heads_internal.h"
 #include "model/net/recurrent_internal.h"
 
 /* Activations of one layer. */
@@ -31,6 +33,8 @@ typedef struct layer_scratch {
     fv_tensor some_h, some;        /* for a set that is not all rows: states, and queries or keys */
     fv_tensor shared, shared_gate; /* of a shared expert: its output, and a number for each row */
     fv_tensor some_raw;            /* heads of those, before they are rearranged */
+    fv_tensor raw_q, raw_k, raw_v; /* heads of a layer, before they are placed (heads_internal.h) */
+    const fv_adapter_rows *adapters; /* of the rows */
     fv_recurrent_scratch recurrent;
 } layer_scratch;
 
@@ -62,6 +66,16 @@ static fv_status equal_factors(fv_decoder *dec, float factor, float **at, fv_ten
     return fv_workspace_weight(&dec->ws, &row, out);
 }
 
+/* Makes a row of d factors that are all the number in *w. */
+static void widen_scale(const fv_decoder *dec, fv_tensor *w, float **at) {
+    fv_tensor made = fv_tensor_of(*at, FV_F32, 1, dec->cfg->d_model);
+    float scale;
+    if (!w->data) return;
+    widen_row(w->data, w->dtype, 1, &scale);
+    for (int32_t i = 0; i < made.cols; i++) *(*at)++ = scale;
+    *w = made;
+}
+
 static fv_status load_layer(fv_decoder *dec, fv_text_layer in, fv_text_layer *out, float **at) {
     /* A layer is nothing but tensors, so both sides are walked as arrays of them. */
     _Static_assert(sizeof(fv_text_layer) % sizeof(fv_tensor) == 0, "tensors only");
@@ -75,6 +89,7 @@ static fv_status load_layer(fv_decoder *dec, fv_text_layer in, fv_text_layer *ou
         FV_TRY(fv_heads_arrange_host(dec->cfg, in.q_norm.data));
         FV_TRY(fv_heads_arrange_host(dec->cfg, in.k_norm.data));
     }
+    widen_scale(dec, &in.scale, at);
     if (in.delta_qkv.data) fv_recurrent_weights(&dec->cfg->recurrent, &in, at);
     for (size_t i = 0; i < sizeof in / sizeof *from; i++)
         FV_TRY(fv_workspace_weight(&dec->ws, &from[i], &to[i]));
@@ -87,8 +102,18 @@ static fv_status make_factors(fv_decoder *dec, float **at) {
     const fv_text_config *c = dec->cfg;
     size_t d = (size_t)c->d_model, layer = c->norm_plus_one ? 4 * d + 2 * (size_t)c->d_head : 0;
     layer += (size_t)c->recurrent.n * (2 * d + fv_recurrent_made(&c->recurrent));
-    *at = dec->made = malloc((3 * d + (size_t)c->n_layer * layer) * sizeof *dec->made);
+    layer += c->layer_scale ? d : 0;
+    const int32_t D = c->d_head, q = c->n_head * D;
+    const size_t heads = fv_heads_vary(c) ? (size_t)D + (size_t)q : 0;
+    *at = dec->made = malloc((3 * d + heads + (size_t)c->n_layer * layer) * sizeof *dec->made);
     if (!dec->made) return FV_FAIL(FV_ENOMEM, "out of memory for the norms' factors");
+    if (heads) {
+        const fv_tensor ones = fv_tensor_of(*at, FV_F32, 1, D),
+                        zeros = fv_tensor_of(*at + D, FV_F32, 1, q);
+        for (size_t i = 0; i < heads; i++) *(*at)++ = i < (size_t)D ? 1.0F : 0.0F;
+        FV_TRY(fv_workspace_weight(&dec->ws, &ones, &dec->ones));
+        FV_TRY(fv_workspace_weight(&dec->ws, &zeros, &dec->zeros));
+    }
     FV_TRY(equal_factors(dec, c->embed_scale, at, &dec->factor));
     return equal_factors(dec, c->residual_scale, at, &dec->residual);
 }
@@ -125,8 +150,12 @@ fv_status fv_decoder_open(fv_backend *be, const fv_text_config *cfg, const fv_te
             be->ops->name);
     fv_decoder *dec = calloc(1, sizeof *dec);
     if (!dec) return FV_FAIL(FV_ENOMEM, "out of memory for the decoder");
-    *dec = (fv_decoder){
-        .be = be, .cfg = cfg, .ws = {.be = be}, .head_ws = {.be = be}, .experts_ws = {.be = be}};
+    *dec = (fv_decoder){.be = be,
+                        .cfg = cfg,
+                        .ws = {.be = be},
+                        .head_ws = {.be = be},
+                        .experts_ws = {.be = be},
+                        .adapter_ws = {.be = be}};
     fv_rope_init(&dec->rope[0], &cfg->rope, cfg->d_head);
     if (fv_text_ropes(cfg) > 1)
         fv_rope_init(&dec->rope[1], cfg->two_ropes ? &cfg->rope_slides : &cfg->rope, cfg->d_head);
@@ -145,6 +174,7 @@ void fv_decoder_close(fv_decoder *dec) {
     fv_workspace_fini(&dec->ws);
     fv_workspace_fini(&dec->head_ws);
     fv_workspace_fini(&dec->experts_ws);
+    fv_workspace_fini(&dec->adapter_ws);
     fv_arena_fini(&dec->host);
     free(dec->w.layer);
     free(dec->w.recurrent);
@@ -166,13 +196,29 @@ static fv_status scale_rows(fv_decoder *dec, fv_tensor x, fv_tensor factors, fv_
     return dec->be->ops->activate(dec->be, &a);
 }
 
+/* The id whose embedding a token of text has. */
+static int32_t embedded_as(const fv_text_config *c, int32_t id) {
+    for (int32_t i = 0; i < c->n_holder; i++)
+        if (id == c->holder[i]) return c->pad;
+    return id;
+}
+
 fv_status fv_decoder_embed(fv_decoder *dec, const int32_t *ids, int32_t n, fv_tensor y) {
     for (int32_t i = 0; i < n; i++)
         if (ids[i] < 0 || ids[i] >= dec->cfg->vocab)
             return FV_FAIL(FV_EINVAL, "token id %d at %d: the vocabulary has %d", ids[i], i,
                            dec->cfg->vocab);
     fv_index_select_args a = {.table = dec->w.embed, .y = y, .ids = ids};
-    FV_TRY(dec->be->ops->index_select(dec->be, &a));
+    int32_t *held = NULL;
+    if (dec->cfg->n_holder) {
+        held = malloc((size_t)n * sizeof *held);
+        if (!held) return FV_FAIL(FV_ENOMEM, "out of memory for %d ids", n);
+        for (int32_t i = 0; i < n; i++) held[i] = embedded_as(dec->cfg, ids[i]);
+        a.ids = held;
+    }
+    fv_status st = dec->be->ops->index_select(dec->be, &a);
+    free(held);
+    FV_TRY(st);
     return dec->factor.data ? scale_rows(dec, y, dec->factor, y, false) : FV_OK;
 }
 
@@ -190,15 +236,18 @@ static size_t scratch_bytes(const fv_text_config *c, fv_dtype act, int32_t rows)
     size_t kv = fv_workspace_need(act, rows, c->n_kv * c->d_head);
     return fv_workspace_need(act, rows, c->d_model) + 2 * head + 2 * kv +
            2 * fv_workspace_need(act, rows, c->d_ffn) + fv_recurrent_scratch_bytes(c, act, rows) +
+           (fv_heads_vary(c) ? fv_workspace_need(act, rows, c->n_head * c->slide_d) +
+                                   2 * fv_workspace_need(act, rows, fv_heads_wide_kv(c))
+                             : 0) +
            (c->shared_expert
                 ? fv_workspace_need(FV_F32, rows, c->d_model) + fv_workspace_need(FV_F32, rows, 1)
                 : 0);
 }
 
-static layer_scratch cut_scratch(fv_decoder *dec, int32_t rows) {
+static layer_scratch cut_scratch(fv_decoder *dec, int32_t rows, const fv_adapter_rows *adapters) {
     const fv_text_config *c = dec->cfg;
     fv_dtype act = dec->be->ops->act;
-    layer_scratch s;
+    layer_scratch s = {.adapters = adapters};
     s.h = fv_workspace_cut(&dec->ws, act, rows, c->d_model);
     s.q = fv_workspace_cut(&dec->ws, act, rows, c->n_head * c->d_head);
     s.k = fv_workspace_cut(&dec->ws, act, rows, c->n_kv * c->d_head);
@@ -207,6 +256,11 @@ static layer_scratch cut_scratch(fv_decoder *dec, int32_t rows) {
     s.gate = fv_workspace_cut(&dec->ws, act, rows, c->d_ffn);
     s.up = fv_workspace_cut(&dec->ws, act, rows, c->d_ffn);
     s.recurrent = fv_recurrent_scratch_cut(dec, rows);
+    if (fv_heads_vary(c)) {
+        s.raw_q = fv_workspace_cut(&dec->ws, act, rows, c->n_head * c->slide_d);
+        s.raw_k = fv_workspace_cut(&dec->ws, act, rows, fv_heads_wide_kv(c));
+        s.raw_v = fv_workspace_cut(&dec->ws, act, rows, fv_heads_wide_kv(c));
+    }
     if (c->shared_expert) {
         s.shared = fv_workspace_cut(&dec->ws, FV_F32, rows, c->d_model);
         s.shared_gate = fv_workspace_cut(&dec->ws, FV_F32, rows, 1);
@@ -218,14 +272,14 @@ static layer_scratch cut_scratch(fv_decoder *dec, int32_t rows) {
 static size_t some_bytes(const fv_text_config *c, fv_dtype act, int32_t rows) {
     int32_t q = c->n_head * c->d_head;
     return fv_workspace_need(act, rows, c->d_model) + fv_workspace_need(act, rows, q) +
-           (fv_heads_arranged(c) ? fv_workspace_need(act, rows, 2 * q) : 0);
+           (fv_heads_arranged(c) || fv_heads_vary(c) ? fv_workspace_need(act, rows, 2 * q) : 0);
 }
 
 static void cut_subset(fv_decoder *dec, int32_t rows, layer_scratch *s) {
     s->some_h = fv_workspace_cut(&dec->ws, dec->be->ops->act, rows, dec->cfg->d_model);
     s->some =
         fv_workspace_cut(&dec->ws, dec->be->ops->act, rows, dec->cfg->n_head * dec->cfg->d_head);
-    if (fv_heads_arranged(dec->cfg))
+    if (fv_heads_arranged(dec->cfg) || fv_heads_vary(dec->cfg))
         s->some_raw = fv_workspace_cut(&dec->ws, dec->be->ops->act, rows,
                                        2 * dec->cfg->n_head * dec->cfg->d_head);
 }
@@ -256,13 +310,22 @@ static fv_status add_output(fv_decoder *dec, fv_tensor h, fv_tensor post_norm, f
     return dec->be->ops->activate(dec->be, &add);
 }
 
-/* y += x w^T + bias; with post_norms the product is normed first, with residual_scale scaled, in h. */
-static fv_status linear_add(fv_decoder *dec, fv_tensor x, fv_tensor w, fv_tensor bias,
-                            fv_tensor post_norm, fv_tensor h, fv_tensor y) {
-    bool apart = post_norm.data || dec->residual.data;
-    fv_linear_args a = {.x = x, .n_part = 1, .part = {{w, bias, apart ? h : y, !apart}}};
+/* The linear layer of `of`, a tensor of layer w. */
+typedef struct layer_output {
+    const fv_text_layer *w;
+    const fv_tensor *of;
+    fv_tensor bias, post_norm;
+} layer_output;
+
+/* y += x of^T + bias; with post_norms the product is normed first, with residual_scale scaled, in s->h. */
+static fv_status linear_add(fv_decoder *dec, fv_tensor x, layer_output out, const layer_scratch *s,
+                            fv_tensor y) {
+    bool apart = out.post_norm.data || dec->residual.data;
+    fv_tensor to = apart ? s->h : y;
+    fv_linear_args a = {.x = x, .n_part = 1, .part = {{*out.of, out.bias, to, !apart}}};
     FV_TRY(dec->be->ops->linear(dec->be, &a));
-    return apart ? add_output(dec, h, post_norm, y) : FV_OK;
+    FV_TRY(fv_adapter_add(dec, s->adapters, out.w, out.of, x, to));
+    return apart ? add_output(dec, s->h, out.post_norm, y) : FV_OK;
 }
 
 /* Reserves memory for the pass's rows in a layer and points `write` to it. */
@@ -302,19 +365,41 @@ static int32_t weight_heads(const fv_decoder *dec, fv_tensor w) {
     return w.rows == 2 * dec->cfg->n_head * D ? dec->cfg->n_head : w.rows / D;
 }
 
-/* y = RoPE(norm(h w^T + bias)) for a set's rows, packed; y is cut from s->some. */
-static fv_status project_subset(fv_decoder *dec, int32_t rope, const fv_query_rows *set,
-                                const layer_scratch *s, fv_tensor w, fv_tensor bias,
+/* The same for layers with heads of their own: h has the set's rows. */
+static fv_status project_placed(fv_decoder *dec, int32_t l, int32_t rope, const fv_query_rows *set,
+                                const layer_scratch *s, fv_tensor h, const fv_tensor *of,
                                 fv_tensor weight, fv_tensor *y) {
-    fv_tensor h = fv_tensor_rows(s->some_h, 0, set->n);
+    const fv_text_config *c = dec->cfg;
+    const fv_tensor w = *of;
+    const bool query = of == &dec->w.layer[l].q;
+    const int32_t heads = query ? c->n_head : c->n_kv;
+    fv_tensor raw = fv_tensor_of(s->some_raw.data, h.dtype, set->n, w.rows), none = {0};
+    *y = fv_tensor_of(s->some.data, h.dtype, set->n, heads * c->d_head);
+    if (query && !fv_heads_placed(c, l)) raw = *y;
+    fv_linear_args a = {.x = h, .n_part = 1, .part = {{w, none, raw, false}}};
+    FV_TRY(dec->be->ops->linear(dec->be, &a));
+    FV_TRY(fv_adapter_add(dec, &set->adapters, &dec->w.layer[l], of, h, raw));
+    FV_TRY(fv_heads_norm(dec, raw, fv_heads_of(c, l).d, weight));
+    if (!query) FV_TRY(fv_heads_put_keys(dec, l, raw, *y));
+    if (query && fv_heads_placed(c, l)) FV_TRY(fv_heads_put_queries(dec, l, raw, *y));
+    return fv_decoder_rope(dec, none, *y, set->cos[rope], set->sin[rope]);
+}
+
+/* y = RoPE(norm(h w^T + bias)) for a set's rows, packed; y is cut from s->some. */
+static fv_status project_subset(fv_decoder *dec, int32_t l, int32_t rope, const fv_query_rows *set,
+                                const layer_scratch *s, const fv_tensor *of, fv_tensor bias,
+                                fv_tensor weight, fv_tensor *y) {
+    fv_tensor h = fv_tensor_rows(s->some_h, 0, set->n), w = *of;
+    fv_index_select_args rows = {.table = s->h, .y = h, .ids = set->row};
+    FV_TRY(dec->be->ops->index_select(dec->be, &rows));
+    if (fv_heads_vary(dec->cfg)) return project_placed(dec, l, rope, set, s, h, of, weight, y);
     bool arranged = fv_heads_arranged(dec->cfg);
     int32_t heads = weight_heads(dec, w), stride = w.rows / heads;
     *y = fv_tensor_of(s->some.data, s->some.dtype, set->n, heads * dec->cfg->d_head);
     fv_tensor raw = fv_tensor_of(s->some_raw.data, s->some.dtype, set->n, w.rows);
-    fv_index_select_args rows = {.table = s->h, .y = h, .ids = set->row};
     fv_linear_args a = {.x = h, .n_part = 1, .part = {{w, bias, arranged ? raw : *y, false}}};
-    FV_TRY(dec->be->ops->index_select(dec->be, &rows));
     FV_TRY(dec->be->ops->linear(dec->be, &a));
+    FV_TRY(fv_adapter_add(dec, &set->adapters, &dec->w.layer[l], of, h, arranged ? raw : *y));
     if (arranged) FV_TRY(fv_heads_arrange(dec, raw, stride, *y));
     return fv_decoder_rope(dec, weight, *y, set->cos[rope], set->sin[rope]);
 }
@@ -342,11 +427,42 @@ static fv_status write_kv(fv_decoder *dec, const fv_forward_batch *pass, fv_forw
     FV_TRY(write_rows(dec, pass, t->write, keys->all ? s->k : none, s->v));
     if (!keys->all && keys->n > 0) {
         FV_TRY(reserve_rows(pass, t, l, keys->write));
-        FV_TRY(project_subset(dec, fv_text_rope(dec->cfg, l), keys, s, w->k, w->k_bias, w->k_norm,
-                              &k));
+        FV_TRY(project_subset(dec, l, fv_text_rope(dec->cfg, l), keys, s, &w->k, w->k_bias,
+                              w->k_norm, &k));
         FV_TRY(write_rows(dec, pass, keys->write, k, none));
     }
     return declare_rows(pass, t, l);
+}
+
+/* Projects all rows of a layer with heads of its own: values, and keys and queries where all rows have
+ * their own. */
+static fv_status project_heads(fv_decoder *dec, int32_t l, bool queries, bool keys,
+                               const layer_scratch *s) {
+    const fv_text_config *c = dec->cfg;
+    const fv_text_layer *w = &dec->w.layer[l];
+    const int32_t n = s->h.rows, d = fv_heads_of(c, l).d, wide = d * fv_heads_of(c, l).n_kv;
+    const fv_tensor none = {0}, k = fv_tensor_of(s->raw_k.data, s->raw_k.dtype, n, wide),
+                    v = fv_tensor_of(s->raw_v.data, s->raw_v.dtype, n, wide),
+                    q = fv_heads_placed(c, l) ? s->raw_q : s->q;
+    const bool same = !w->v.data; /* value_is_key */
+    fv_linear_args a = {.x = s->h, .n_part = 1, .part = {{same ? w->k : w->v, none, v, false}}};
+    fv_activate_args key = {.act = FV_ACT_NONE, .x = v, .y = k};
+    if (keys && !same) a.part[a.n_part++] = (fv_linear_part){w->k, none, k, false};
+    if (queries) a.part[a.n_part++] = (fv_linear_part){w->q, none, q, false};
+    FV_TRY(dec->be->ops->linear(dec->be, &a));
+    FV_TRY(fv_adapter_add(dec, s->adapters, w, same ? &w->k : &w->v, s->h, v));
+    if (keys && !same) FV_TRY(fv_adapter_add(dec, s->adapters, w, &w->k, s->h, k));
+    if (queries) FV_TRY(fv_adapter_add(dec, s->adapters, w, &w->q, s->h, q));
+    if (keys && same) FV_TRY(dec->be->ops->activate(dec->be, &key));
+    if (c->value_norm) FV_TRY(fv_heads_norm(dec, v, d, none));
+    FV_TRY(fv_heads_put_keys(dec, l, v, s->v));
+    if (keys) {
+        FV_TRY(fv_heads_norm(dec, k, d, w->k_norm));
+        FV_TRY(fv_heads_put_keys(dec, l, k, s->k));
+    }
+    if (!queries) return FV_OK;
+    FV_TRY(fv_heads_norm(dec, q, d, w->q_norm));
+    return fv_heads_placed(c, l) ? fv_heads_put_queries(dec, l, q, s->q) : FV_OK;
 }
 
 /* Projects values of all rows, and keys and queries of rows that have their own. Queries go to
@@ -358,21 +474,30 @@ static fv_status project(fv_decoder *dec, const fv_forward_batch *pass, fv_forwa
     const fv_recurrent_scratch *raw = &s->recurrent;
     bool arranged = fv_heads_arranged(dec->cfg), gated = dec->cfg->gated_attention;
     fv_tensor k = arranged ? raw->raw_k : s->k, q_raw = arranged ? raw->raw : s->q;
+    fv_tensor k_norm = w->k_norm, q_norm = w->q_norm, none = {0};
     fv_linear_args a = {.x = s->h, .n_part = 1, .part = {{w->v, w->v_bias, s->v, false}}};
     if (keys->all) a.part[a.n_part++] = (fv_linear_part){w->k, w->k_bias, k, false};
     if (queries->all || gated) a.part[a.n_part++] = (fv_linear_part){w->q, w->q_bias, q_raw, false};
-    FV_TRY(dec->be->ops->linear(dec->be, &a));
+    if (fv_heads_vary(dec->cfg)) {
+        FV_TRY(project_heads(dec, l, queries->all, keys->all, s));
+        k_norm = q_norm = none; /* done */
+    } else {
+        FV_TRY(dec->be->ops->linear(dec->be, &a));
+        FV_TRY(fv_adapter_add(dec, s->adapters, w, &w->v, s->h, s->v));
+        if (keys->all) FV_TRY(fv_adapter_add(dec, s->adapters, w, &w->k, s->h, k));
+        if (queries->all || gated) FV_TRY(fv_adapter_add(dec, s->adapters, w, &w->q, s->h, q_raw));
+    }
     if (gated) FV_TRY(fv_heads_gate(dec, q_raw, raw->gate));
     if (arranged && keys->all) FV_TRY(fv_heads_arrange(dec, k, dec->cfg->d_head, s->k));
     if (arranged && queries->all)
         FV_TRY(fv_heads_arrange(dec, q_raw, q_raw.cols / dec->cfg->n_head, s->q));
     const int32_t k_rope = fv_text_rope(dec->cfg, l), q_rope = fv_text_query_rope(dec->cfg, l);
-    if (keys->all) FV_TRY(fv_decoder_rope(dec, w->k_norm, s->k, t->cos[k_rope], t->sin[k_rope]));
-    if (queries->all) FV_TRY(fv_decoder_rope(dec, w->q_norm, s->q, t->cos[q_rope], t->sin[q_rope]));
+    if (keys->all) FV_TRY(fv_decoder_rope(dec, k_norm, s->k, t->cos[k_rope], t->sin[k_rope]));
+    if (queries->all) FV_TRY(fv_decoder_rope(dec, q_norm, s->q, t->cos[q_rope], t->sin[q_rope]));
     FV_TRY(write_kv(dec, pass, t, l, keys, s));
     if (queries->all || queries->n == 0) return FV_OK;
     fv_tensor q;
-    FV_TRY(project_subset(dec, q_rope, queries, s, w->q, w->q_bias, w->q_norm, &q));
+    FV_TRY(project_subset(dec, l, q_rope, queries, s, &w->q, w->q_bias, w->q_norm, &q));
     return spread(dec, queries, q, s->q);
 }
 
@@ -387,6 +512,7 @@ static fv_status attend(fv_decoder *dec, const fv_forward_batch *pass, const fv_
         seqs[b].n_first = seq->share_first;
         seqs[b].n = seq->n;
         fv_forward_tables_window(dec->cfg, pass, t, b, l, &seqs[b]);
+        fv_forward_tables_mask(dec->cfg, t, b, l, &seqs[b]);
     }
     fv_attn_args a = {.q = q,
                       .o = o,
@@ -416,6 +542,8 @@ static fv_status ffn_inner(fv_decoder *dec, const fv_text_layer *w, const layer_
         .n_part = 2,
         .part = {{w->gate, w->gate_bias, s->gate, false}, {w->up, w->up_bias, s->up, false}}};
     FV_TRY(dec->be->ops->linear(dec->be, &in));
+    FV_TRY(fv_adapter_add(dec, s->adapters, w, &w->gate, s->h, s->gate));
+    FV_TRY(fv_adapter_add(dec, s->adapters, w, &w->up, s->h, s->up));
     fv_activate_args act = {.act = dec->cfg->act, .x = s->gate, .gate = s->up, .y = s->gate};
     return dec->be->ops->activate(dec->be, &act);
 }
@@ -428,7 +556,9 @@ static fv_status shared_expert(fv_decoder *dec, const fv_text_layer *w, const la
     fv_linear_args out = {.x = s->gate, .n_part = 1, .part = {{w->down, {0}, s->shared, false}}};
     FV_TRY(ffn_inner(dec, w, s));
     FV_TRY(dec->be->ops->linear(dec->be, &out));
+    FV_TRY(fv_adapter_add(dec, s->adapters, w, &w->down, s->gate, s->shared));
     FV_TRY(dec->be->ops->linear(dec->be, &gate));
+    FV_TRY(fv_adapter_add(dec, s->adapters, w, &w->shared_gate, s->h, s->shared_gate));
     for (int32_t r = 0; r < s->h.rows; r++) {
         float g = act_sigmoid(*(const float *)fv_tensor_rows(s->shared_gate, r, 1).data);
         float *y = fv_tensor_rows(s->shared, r, 1).data;
@@ -452,7 +582,8 @@ static fv_status ffn(fv_decoder *dec, const fv_text_layer *w, const layer_scratc
         return add_output(dec, s->h, w->mlp_post_norm, x);
     }
     FV_TRY(ffn_inner(dec, w, s));
-    return linear_add(dec, s->gate, w->down, w->down_bias, w->mlp_post_norm, s->h, x);
+    return linear_add(dec, s->gate, (layer_output){w, &w->down, w->down_bias, w->mlp_post_norm}, s,
+                      x);
 }
 
 /* Runs the recurrent layers ahead of layer l's attention, over all rows. */
@@ -463,8 +594,8 @@ static fv_status recurrent_layers(fv_decoder *dec, const fv_forward_batch *pass,
     for (int32_t i = 0; i < r->n; i++) {
         const fv_text_layer *w = &dec->w.recurrent[(ptrdiff_t)l * r->n + i];
         FV_TRY(norm(dec, pass->x, w->attn_norm, s->h));
-        FV_TRY(fv_recurrent_mix(dec, pass, l, i, s->h, &s->recurrent, &o));
-        FV_TRY(linear_add(dec, o, w->delta_out, none, none, s->h, pass->x));
+        FV_TRY(fv_recurrent_mix(dec, pass, l, i, s->adapters, s->h, &s->recurrent, &o));
+        FV_TRY(linear_add(dec, o, (layer_output){w, &w->delta_out, none, none}, s, pass->x));
         FV_TRY(ffn(dec, w, s, pass->x));
     }
     return FV_OK;
@@ -477,6 +608,19 @@ static fv_status apply_gate(fv_decoder *dec, const layer_scratch *s, fv_tensor *
     fv_activate_args a = {.act = FV_ACT_SIGMOID, .x = gate, .gate = *o, .y = gate};
     *o = gate;
     return dec->be->ops->activate(dec->be, &a);
+}
+
+/* Takes the layer's own heads out of attention's output *o, where they are placed. */
+static fv_status own_heads(fv_decoder *dec, int32_t l, const layer_scratch *s, fv_tensor *o) {
+    if (!fv_heads_placed(dec->cfg, l)) return FV_OK;
+    FV_TRY(fv_heads_take(dec, l, *o, s->raw_q));
+    *o = s->raw_q;
+    return FV_OK;
+}
+
+/* x *= the layer's number, if it has one. */
+static fv_status scale_layer(fv_decoder *dec, const fv_text_layer *w, fv_tensor x) {
+    return w->scale.data ? scale_rows(dec, x, w->scale, x, false) : FV_OK;
 }
 
 /* A layer, and the rows that compute their own queries and keys in it. */
@@ -494,8 +638,10 @@ static fv_status layer_all_rows(fv_decoder *dec, const fv_forward_batch *pass, f
     FV_TRY(project(dec, pass, t, at.l, at.queries, at.keys, s));
     FV_TRY(attend(dec, pass, t, t->attn, at.l, s->q, s->o));
     FV_TRY(apply_gate(dec, s, &o));
-    FV_TRY(linear_add(dec, o, w->o, w->o_bias, w->attn_post_norm, s->h, pass->x));
-    return ffn(dec, w, s, pass->x);
+    FV_TRY(own_heads(dec, at.l, s, &o));
+    FV_TRY(linear_add(dec, o, (layer_output){w, &w->o, w->o_bias, w->attn_post_norm}, s, pass->x));
+    FV_TRY(ffn(dec, w, s, pass->x));
+    return scale_layer(dec, w, pass->x);
 }
 
 /* Runs the last layer: every row appends its key and value, only wanted rows continue. For a prompt
@@ -509,7 +655,7 @@ static fv_status layer_wanted_rows(fv_decoder *dec, fv_forward_batch *pass, fv_f
     FV_TRY(project(dec, pass, t, at.l, at.queries, at.keys, s));
     pass->out = fv_workspace_cut(&dec->ws, FV_F32, n, dec->cfg->d_model);
     if (n == 0) return FV_OK;
-    layer_scratch few = cut_scratch(dec, n);
+    layer_scratch few = cut_scratch(dec, n, &t->adapters_wanted);
     fv_index_select_args rows = {.table = pass->x, .y = pass->out, .ids = t->wanted};
     fv_index_select_args queries = {.table = s->q, .y = few.q, .ids = t->wanted};
     FV_TRY(dec->be->ops->index_select(dec->be, &rows));
@@ -520,8 +666,11 @@ static fv_status layer_wanted_rows(fv_decoder *dec, fv_forward_batch *pass, fv_f
     FV_TRY(attend(dec, pass, t, t->attn_wanted, at.l, few.q, few.o));
     fv_tensor o = few.o;
     FV_TRY(apply_gate(dec, &few, &o));
-    FV_TRY(linear_add(dec, o, w->o, w->o_bias, w->attn_post_norm, few.h, pass->out));
-    return ffn(dec, w, &few, pass->out);
+    FV_TRY(own_heads(dec, at.l, &few, &o));
+    FV_TRY(linear_add(dec, o, (layer_output){w, &w->o, w->o_bias, w->attn_post_norm}, &few,
+                      pass->out));
+    FV_TRY(ffn(dec, w, &few, pass->out));
+    return scale_layer(dec, w, pass->out);
 }
 
 static size_t pass_bytes(const fv_decoder *dec, const fv_forward_batch *pass,
@@ -587,7 +736,7 @@ fv_status fv_decoder_layers(fv_decoder *dec, fv_forward_batch *pass, int32_t l0,
     FV_TRY(fv_forward_tables_make(c, pass, l0, l1, &dec->host, &t));
     FV_TRY(fv_workspace_reset(&dec->ws, pass_bytes(dec, pass, &t)));
     FV_TRY(fv_forward_tables_put(c, pass, &t, dec->rope, &dec->host, &dec->ws));
-    layer_scratch s = cut_scratch(dec, t.n_rows);
+    layer_scratch s = cut_scratch(dec, t.n_rows, &t.adapters);
     cut_subset(dec, t.most, &s);
     if (dec->watcher) dec->lse = fv_workspace_cut(&dec->ws, FV_F32, t.n_rows, c->n_head);
     FV_TRY(carry_queries(dec, pass, l0, s.q, true));
@@ -628,5 +777,9 @@ fv_status fv_decoder_logits(fv_decoder *dec, fv_tensor x, float *logits) {
     FV_TRY(dec->be->ops->linear(dec->be, &head));
     size_t bytes = (size_t)x.rows * (size_t)c->vocab * sizeof *logits;
     FV_TRY(dev->ops->copy_async(dev, logits, y.data, bytes));
-    return dec->be->ops->sync(dec->be);
+    FV_TRY(dec->be->ops->sync(dec->be));
+    const float cap = c->logits_cap;
+    for (size_t i = 0; cap > 0 && i < bytes / sizeof *logits; i++)
+        logits[i] = tanh_f32(logits[i] / cap) * cap;
+    return FV_OK;
 }

@@ -13,6 +13,7 @@
  *   x = x + (attention(q) Wo^T + bo)
  *   x = x + (act(h' Wg^T) * (h' Wu^T)) Wd^T,   h' = RMSNorm(x)
  *   in a sparse layer the last term is that of a mixture of experts (experts.h)
+ *   with value_norm v = RMSNorm of each head; with layer_scale the layer's output is multiplied
  *   with post_norms, both terms added to x are normed: RMSNorm(attention(q) Wo^T), ...
  *
  * In a model with recurrent layers (config.h) a layer begins with them; attention's output may be
@@ -139,7 +140,7 @@ void fv_decoder_watch(fv_decoder *dec, fv_decoder_watcher *watcher, void *user);
 uint64_t fv_decoder_layers_run(const fv_decoder *dec);
 
 /* logits [n, vocab] on the host, F32, of n rows that left the last layer:
- * RMSNorm(x) Wlm^T. */
+ * RMSNorm(x) Wlm^T, with logits_cap c tanh(that / c). */
 fv_status fv_decoder_logits(fv_decoder *dec, fv_tensor x, float *logits);
 
 #endif

@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 
 #include "common/arena.h"
+#include "model/net/adapter.h"
 #include "model/net/decoder.h"
 #include "model/net/rope.h"
 #include "model/net/workspace.h"
@@ -16,10 +17,12 @@ struct fv_decoder {
     fv_workspace ws;             /* activations of a pass */
     fv_workspace head_ws;        /* activations of the head; its inputs are in ws */
     fv_workspace experts_ws;     /* those of a mixture of experts, for the tokens of one call */
+    fv_workspace adapter_ws;     /* those of an adapter, likewise */
     fv_rope rope[2];             /* [fv_text_rope, fv_text_query_rope] */
     float *made;                 /* weights that differ from the file: norms of 1 + w, scales */
     fv_tensor factor;            /* [1, d] embed_scale; absent without it */
     fv_tensor residual;          /* [1, d] residual_scale; absent without it */
+    fv_tensor ones, zeros;       /* [1, D] and [1, H D], where layers have heads of their own */
     fv_arena host;               /* the pass's tables */
     fv_decoder_watcher *watcher; /* or NULL */
     void *watcher_user;

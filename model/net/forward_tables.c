@@ -33,10 +33,40 @@ static void see_images(const fv_forward_seq *seq, int32_t *masked_tail) {
             masked_tail[r] = masked_tail[r + 1];
 }
 
+static void wanted_tails(const int32_t *masked_tail, int32_t n, int32_t w, int32_t *out) {
+    for (int s = 0; s < FV_N_SEG; s++)
+        for (int32_t i = 0; i < w; i++)
+            out[s * w + i] = masked_tail[(size_t)s * (size_t)n + (size_t)(n - w + i)];
+}
+
+/* Keeps what rows see before images are whole, for layers in which they are not. */
+static fv_status keep_causal(const fv_text_config *cfg, const int32_t *masked_tail, int32_t n,
+                             int32_t w, int32_t b, fv_arena *arena, fv_forward_tables *t) {
+    int32_t *all, *wanted;
+    if (!cfg->image_slides) return FV_OK;
+    FV_TRY(FV_ARENA_NEW(arena, (size_t)n * FV_N_SEG, all));
+    FV_TRY(FV_ARENA_NEW(arena, (size_t)w * FV_N_SEG, wanted));
+    memcpy(all, masked_tail, (size_t)n * FV_N_SEG * sizeof *all);
+    wanted_tails(all, n, w, wanted);
+    t->causal[b] = all;
+    t->causal_wanted[b] = wanted;
+    return FV_OK;
+}
+
+void fv_forward_tables_mask(const fv_text_config *cfg, const fv_forward_tables *t, int32_t b,
+                            int32_t l, fv_attn_seq *at) {
+    if (!cfg->image_slides) return;
+    const bool few = at == &t->attn_wanted[b];
+    if (cfg->slides[l])
+        at->masked_tail = few ? t->whole_wanted[b] : t->whole[b];
+    else
+        at->masked_tail = few ? t->causal_wanted[b] : t->causal[b];
+}
+
 /* masked_tail[s][i]: entries of segment s after query i in this forward batch, unless the sequence
  * sets its own. */
-static fv_status seq_queries(const fv_forward_seq *seq, int32_t b, int32_t row0, bool image_whole,
-                             fv_arena *arena, fv_forward_tables *t) {
+static fv_status seq_queries(const fv_forward_seq *seq, int32_t b, int32_t row0,
+                             const fv_text_config *cfg, fv_arena *arena, fv_forward_tables *t) {
     int32_t n = seq->n_rows, w = seq->wanted, *masked_tail, *masked_wanted;
     assert(w >= 0 && w <= n);
     FV_TRY(FV_ARENA_NEW(arena, (size_t)n * FV_N_SEG, masked_tail));
@@ -49,14 +79,15 @@ static fv_status seq_queries(const fv_forward_seq *seq, int32_t b, int32_t row0,
     }
     if (seq->masked_tail)
         memcpy(masked_tail, seq->masked_tail, (size_t)n * FV_N_SEG * sizeof *masked_tail);
-    if (image_whole) see_images(seq, masked_tail + (size_t)FV_SEG_VISUAL * (size_t)n);
-    for (int s = 0; s < FV_N_SEG; s++)
-        for (int32_t i = 0; i < w; i++)
-            masked_wanted[s * w + i] = masked_tail[(size_t)s * (size_t)n + (size_t)(n - w + i)];
+    FV_TRY(keep_causal(cfg, masked_tail, n, w, b, arena, t));
+    if (cfg->image_whole) see_images(seq, masked_tail + (size_t)FV_SEG_VISUAL * (size_t)n);
+    wanted_tails(masked_tail, n, w, masked_wanted);
     t->attn[b] =
         (fv_attn_seq){.row0 = row0, .n_rows = n, .n_seg = FV_N_SEG, .masked_tail = masked_tail};
     t->attn_wanted[b] = (fv_attn_seq){
         .row0 = t->n_wanted, .n_rows = w, .n_seg = FV_N_SEG, .masked_tail = masked_wanted};
+    t->whole[b] = masked_tail;
+    t->whole_wanted[b] = masked_wanted;
     for (int32_t i = 0; i < w; i++) t->wanted[t->n_wanted++] = row0 + n - w + i;
     return FV_OK;
 }
@@ -125,7 +156,7 @@ static fv_status fill_set(const fv_forward_batch *pass, const fv_forward_tables 
                                           .slot = slot + at};
     }
     set->all = set->n == t->n_rows;
-    return FV_OK;
+    return fv_adapter_rows_make(pass, set->row, set->n, arena, &set->adapters);
 }
 
 static fv_status find_set(const fv_forward_batch *pass, fv_forward_tables *t, const uint8_t *own,
@@ -179,6 +210,10 @@ fv_status fv_forward_tables_make(const fv_text_config *cfg, const fv_forward_bat
     FV_TRY(FV_ARENA_NEW(arena, n, t->attn));
     FV_TRY(FV_ARENA_NEW(arena, n, t->attn_wanted));
     FV_TRY(FV_ARENA_NEW(arena, n, t->window_from));
+    FV_TRY(FV_ARENA_NEW(arena, n, t->whole));
+    FV_TRY(FV_ARENA_NEW(arena, n, t->whole_wanted));
+    FV_TRY(FV_ARENA_NEW(arena, n, t->causal));
+    FV_TRY(FV_ARENA_NEW(arena, n, t->causal_wanted));
     FV_TRY(FV_ARENA_NEW(arena, (size_t)n * (size_t)cfg->n_kv * FV_N_SEG, t->position));
     FV_TRY(FV_ARENA_NEW(arena, n, t->seg_rows));
     for (int s = 0; s < FV_N_SEG; s++) FV_TRY(FV_ARENA_NEW(arena, n, t->seg_pos[s]));
@@ -186,10 +221,12 @@ fv_status fv_forward_tables_make(const fv_text_config *cfg, const fv_forward_bat
     FV_TRY(FV_ARENA_NEW(arena, t->n_rows, t->rope_pos));
     for (int32_t b = 0, row0 = 0; b < n; row0 += pass->seq[b++].n_rows) {
         FV_TRY(seq_slots(&pass->seq[b], b, row0, arena, t));
-        FV_TRY(seq_queries(&pass->seq[b], b, row0, cfg->image_whole, arena, t));
+        FV_TRY(seq_queries(&pass->seq[b], b, row0, cfg, arena, t));
         FV_TRY(seq_window(cfg, &pass->seq[b], b, arena, t));
     }
     FV_TRY(fv_packed_forward_make(pass, l0, l1, arena, &t->packed));
+    FV_TRY(fv_adapter_rows_make(pass, NULL, t->n_rows, arena, &t->adapters));
+    FV_TRY(fv_adapter_rows_make(pass, t->wanted, t->n_wanted, arena, &t->adapters_wanted));
     return make_sets(pass, l0, l1, cfg->n_layer, arena, t);
 }
 

@@ -4,11 +4,12 @@
 
 #include <string.h>
 
-#include "model/net/decoder_internal.h"
+#include "model/net/heads_internal.h"
 
 typedef struct peeked {
     fv_tensor h, k, q, o, lse, sum, cos, sin;
     fv_tensor q_cos, q_sin; /* [1, D / 2] of the last row's query */
+    fv_tensor raw, raw_q;   /* heads of a layer, before they are placed (heads_internal.h) */
     fv_tensor kv;           /* [n Hkv, D] of the store's type: keys by head */
 } peeked;
 
@@ -19,6 +20,9 @@ static size_t lookahead_bytes(const fv_text_config *c, fv_dtype act,
            2 * fv_workspace_need(act, 1, c->n_head * c->d_head) +
            fv_workspace_need(FV_F32, 1, c->n_head) + fv_workspace_need(FV_F32, c->n_head, n) +
            2 * fv_workspace_need(FV_F32, n, half) + 2 * fv_workspace_need(FV_F32, 1, half) +
+           (fv_heads_vary(c) ? fv_workspace_need(act, n, fv_heads_wide_kv(c)) +
+                                   fv_workspace_need(act, 1, c->n_head * c->d_head)
+                             : 0) +
            fv_workspace_need(fv_kv_get_shape(lookahead->kv)->dtype, n * c->n_kv, c->d_head);
 }
 
@@ -38,13 +42,56 @@ static peeked cut(fv_decoder *dec, const fv_lookahead *lookahead) {
     s.sin = fv_workspace_cut(ws, FV_F32, n, c->d_head / 2);
     s.q_cos = fv_workspace_cut(ws, FV_F32, 1, c->d_head / 2);
     s.q_sin = fv_workspace_cut(ws, FV_F32, 1, c->d_head / 2);
+    if (fv_heads_vary(c)) {
+        s.raw = fv_workspace_cut(ws, act, n, fv_heads_wide_kv(c));
+        s.raw_q = fv_workspace_cut(ws, act, 1, c->n_head * c->d_head);
+    }
     s.kv = fv_workspace_cut(ws, fv_kv_get_shape(lookahead->kv)->dtype, n * c->n_kv, c->d_head);
     return s;
+}
+
+/* Adds what the sequence's adapter adds to the keys of all rows and to the query of the last. */
+static fv_status adapt(fv_decoder *dec, const fv_lookahead *lookahead, const peeked *s, fv_tensor k,
+                       fv_tensor q) {
+    const fv_text_layer *w = &dec->w.layer[lookahead->layer];
+    const int32_t n = lookahead->x.rows;
+    fv_forward_seq seq = {.kv = (fv_kv *)(uintptr_t)lookahead->kv, .n_rows = n};
+    fv_forward_batch pass = {.n_seq = 1, .seq = &seq};
+    fv_adapter_rows all, one;
+    FV_TRY(fv_adapter_rows_make(&pass, NULL, n, &dec->host, &all));
+    FV_TRY(fv_adapter_rows_make(&pass, NULL, 1, &dec->host, &one));
+    FV_TRY(fv_adapter_add(dec, &all, w, &w->k, s->h, k));
+    return fv_adapter_add(dec, &one, w, &w->q, fv_tensor_rows(s->h, n - 1, 1), q);
+}
+
+/* The same for layers with heads of their own. */
+static fv_status project_heads(fv_decoder *dec, const fv_lookahead *lookahead, const peeked *s) {
+    const int32_t l = lookahead->layer, n = lookahead->x.rows;
+    const fv_text_layer *w = &dec->w.layer[l];
+    const fv_heads heads = fv_heads_of(dec->cfg, l);
+    const fv_tensor none = {0}, last = fv_tensor_rows(s->h, n - 1, 1);
+    const fv_tensor k = fv_tensor_of(s->raw.data, s->raw.dtype, n, heads.d * heads.n_kv);
+    const fv_tensor q = fv_tensor_of(s->raw_q.data, s->raw_q.dtype, 1, w->q.rows);
+    fv_norm_args norm = {
+        .x = lookahead->x, .w = w->attn_norm, .y = s->h, .eps = dec->cfg->rms_eps, .rms = true};
+    fv_linear_args keys = {.x = s->h, .n_part = 1, .part = {{w->k, none, k, false}}};
+    fv_linear_args query = {.x = last, .n_part = 1, .part = {{w->q, none, q, false}}};
+    FV_TRY(dec->be->ops->norm(dec->be, &norm));
+    FV_TRY(dec->be->ops->linear(dec->be, &keys));
+    FV_TRY(dec->be->ops->linear(dec->be, &query));
+    FV_TRY(adapt(dec, lookahead, s, k, q));
+    FV_TRY(fv_heads_norm(dec, k, heads.d, w->k_norm));
+    FV_TRY(fv_heads_norm(dec, q, heads.d, w->q_norm));
+    FV_TRY(fv_heads_put_keys(dec, l, k, s->k));
+    FV_TRY(fv_heads_put_queries(dec, l, q, s->q));
+    FV_TRY(fv_decoder_rope(dec, none, s->k, s->cos, s->sin));
+    return fv_decoder_rope(dec, none, s->q, s->q_cos, s->q_sin);
 }
 
 /* Computes q and k as the layer does. */
 static fv_status project(fv_decoder *dec, const fv_lookahead *lookahead, const peeked *s) {
     const fv_text_layer *w = &dec->w.layer[lookahead->layer];
+    if (fv_heads_vary(dec->cfg)) return project_heads(dec, lookahead, s);
     const fv_backend_ops *ops = dec->be->ops;
     int32_t last = lookahead->x.rows - 1;
     fv_norm_args norm = {
@@ -55,6 +102,7 @@ static fv_status project(fv_decoder *dec, const fv_lookahead *lookahead, const p
     FV_TRY(ops->norm(dec->be, &norm));
     FV_TRY(ops->linear(dec->be, &keys));
     FV_TRY(ops->linear(dec->be, &query));
+    FV_TRY(adapt(dec, lookahead, s, s->k, s->q));
     FV_TRY(fv_decoder_rope(dec, w->k_norm, s->k, s->cos, s->sin));
     return fv_decoder_rope(dec, w->q_norm, s->q, s->q_cos, s->q_sin);
 }

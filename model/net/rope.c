@@ -63,9 +63,11 @@ static uint8_t axis_of(const fv_rope_config *cfg, int32_t i) {
 
 void fv_rope_init(fv_rope *r, const fv_rope_config *cfg, int32_t d_head) {
     assert(d_head % 2 == 0 && d_head / 2 <= FV_ROPE_MAX_HALF);
-    int32_t rotary = cfg->rotary ? cfg->rotary : d_head;
+    const int32_t beside = cfg->beside ? cfg->beside : 1, half = d_head / 2 / beside;
+    const int32_t rotary = cfg->rotary ? cfg->rotary : 2 * half;
+    const int32_t angles = cfg->angles ? cfg->angles : rotary / 2;
     *r = (fv_rope){.half = d_head / 2};
-    for (int32_t i = 0; i < rotary / 2; i++) {
+    for (int32_t i = 0; i < angles; i++) {
         float f = 1.0f / powf((float)cfg->theta, (float)(2 * i) / (float)rotary);
         if (cfg->type == FV_ROPE_LINEAR) f /= (float)cfg->factor;
         if (cfg->type == FV_ROPE_LLAMA3) f = llama3_scale(cfg, f);
@@ -73,4 +75,5 @@ void fv_rope_init(fv_rope *r, const fv_rope_config *cfg, int32_t d_head) {
         r->freq[i] = f;
         r->axis[i] = axis_of(cfg, i);
     }
+    for (int32_t i = half; i < half * beside; i++) r->freq[i] = r->freq[i - half];
 }

@@ -103,12 +103,20 @@ static fv_status embed(fv_vision *v, fv_layout_size size, int32_t frames, const 
     float *unfolded;
     FV_TRY(FV_ARENA_NEW(&v->host, (size_t)n * (size_t)P * (size_t)width, unfolded));
     FV_TRY(FV_ARENA_NEW(&v->host, (size_t)n * (size_t)T, ids));
-    for (int32_t i = 0; i < n; i++)
-        unfold(v, size, frames, s->order, pixels + (size_t)(i * frames) * pixels_of(size),
-               unfolded + (size_t)i * (size_t)P * (size_t)width);
+    for (int32_t i = 0; i < n; i++) {
+        const float *from = pixels + (size_t)(i * frames) * pixels_of(size);
+        float *to = unfolded + (size_t)i * (size_t)P * (size_t)width;
+        if (c->channels_last)
+            fv_vision_unfold_last(v, size, s->order, from, to);
+        else
+            unfold(v, size, frames, s->order, from, to);
+    }
     for (int32_t i = 0; v->position && i < n * T; i++) ids[i] = v->position[i % T];
     size_t bytes = (size_t)n * (size_t)P * (size_t)width * sizeof *unfolded;
     FV_TRY(dev->ops->copy_async(dev, s->patches.data, unfolded, bytes));
+    if (c->position_axis)
+        return fv_vision_embed_axes(v, s->patches, s->order,
+                                    fv_tensor_of(s->kv.data, FV_F32, n * P, c->d_model), s->x);
     static const float one = 1;
     FV_TRY(dev->ops->copy_async(dev, s->one.data, &one, sizeof one));
     fv_index_select_args positions = {.table = v->w.position, .y = s->x, .ids = ids};
@@ -151,7 +159,7 @@ static fv_status attend(fv_vision *v, const runs *r, tower_scratch *s) {
                       .n_kv = c->n_head,
                       .d_head = c->d_head,
                       .n_seq = r->n,
-                      .scale = 1.0f / sqrtf((float)c->d_head),
+                      .scale = c->head_norms ? 1.0f : 1.0f / sqrtf((float)c->d_head),
                       .seqs = r->attn};
     return v->be->ops->attention(v->be, &a);
 }
@@ -224,9 +232,19 @@ static fv_status feed(fv_vision *v, const fv_vision_layer *w, tower_scratch *s) 
     return v->be->ops->activate(v->be, &a);
 }
 
+/* x = x + norm(y W^T) */
+static fv_status add_normed(fv_vision *v, fv_tensor y, fv_tensor w, fv_tensor by,
+                            tower_scratch *s) {
+    fv_activate_args add = {.act = FV_ACT_NONE, .x = s->h, .y = s->x, .accumulate = true};
+    FV_TRY(fv_vision_linear(v, y, w, (fv_tensor){0}, s->h, false));
+    FV_TRY(layer_norm(v, s->h, by, (fv_tensor){0}, s->h));
+    return v->be->ops->activate(v->be, &add);
+}
+
 /* x = x + factors * (y W^T + b) */
 static fv_status add_to_x(fv_vision *v, fv_tensor y, fv_tensor w, fv_tensor b, fv_tensor factors,
-                          tower_scratch *s) {
+                          fv_tensor post_norm, tower_scratch *s) {
+    if (post_norm.data) return add_normed(v, y, w, post_norm, s);
     if (!v->cfg->layer_scale) return fv_vision_linear(v, y, w, b, s->x, true);
     int32_t row = 0;
     fv_index_select_args widen = {.table = factors, .y = s->factors, .ids = &row};
@@ -250,12 +268,13 @@ static fv_status layer(fv_vision *v, int32_t l, tower_scratch *s) {
                                   {w->v, w->v_bias, s->v, false}}};
     FV_TRY(v->be->ops->linear(v->be, &in));
     FV_TRY(norm_queries_keys(v, w, s));
+    if (v->cfg->head_norms) FV_TRY(fv_vision_heads(v, w, &s->q, &s->k, s->v, &s->o, &s->h));
     FV_TRY(turn(v, s));
     FV_TRY(attend(v, windows ? &s->windows : &s->tiles, s));
-    FV_TRY(add_to_x(v, s->o, w->o, w->o_bias, w->scale1, s));
+    FV_TRY(add_to_x(v, s->o, w->o, w->o_bias, w->scale1, w->attn_post_norm, s));
     FV_TRY(layer_norm(v, s->x, w->norm2, w->norm2_bias, s->h));
     FV_TRY(feed(v, w, s));
-    return add_to_x(v, s->m, w->fc2, w->fc2_bias, w->scale2, s);
+    return add_to_x(v, s->m, w->fc2, w->fc2_bias, w->scale2, w->mlp_post_norm, s);
 }
 
 /* Orders patches by row: raster order, or window by window and token by token inside a window. */

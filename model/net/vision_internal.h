@@ -22,7 +22,8 @@ struct fv_vision {
                      * the file's matrix, transposed */
     float *made;    /* values computed for the connector: with mean_pool 1 + w of its norm;
                      * MobileVLM V2's kernel and bias in f32; and `mean` */
-    fv_tensor mean; /* [1, d of the averaged rows] 1 / merge^2 */
+    fv_tensor mean; /* [1, d of the averaged rows] 1 / merge^2, with pool_patches times sqrt(d) */
+    fv_tensor ones; /* [1, D] with head_norms */
     fv_workspace ws;
     fv_arena host;
     void (*between)(void *user); /* fv_vision_between */
@@ -47,6 +48,27 @@ fv_status fv_vision_activate(fv_vision *v, fv_activation act, fv_tensor x);
 /* Fills rows [n * patches, d] F32 with the positions of n tiles' patches, interpolated from the
  * table's grid; order[i] is the raster index of a tile's row i. Host memory is from v->host. */
 fv_status fv_vision_positions(fv_vision *v, const int32_t *order, int32_t n, fv_tensor rows);
+
+/* ---- Gemma 4 (vision_gemma4.c) ------------------------------------------------------------------ */
+
+/* Unfolds pixels [3, h, w] to rows of patches, order[] says which, columns in the order (y, x,
+ * channel). */
+void fv_vision_unfold_last(const fv_vision *v, fv_layout_size size, const int32_t *order,
+                           const float *pixels, float *out);
+
+/* x [n P, d] = patches [n P, 3 p p] W^T + positions, with norms as the config says. `spare` [n P, d]
+ * is overwritten. FV_EINVAL for more patches on a side than the table has positions. */
+fv_status fv_vision_embed_axes(fv_vision *v, fv_tensor patches, const int32_t *order,
+                               fv_tensor spare, fv_tensor x);
+
+/* Norms and rearranges the heads of queries, keys and values. Tensors of equal shape change places:
+ * *q with *o, *k with *h. */
+fv_status fv_vision_heads(fv_vision *v, const fv_vision_layer *w, fv_tensor *q, fv_tensor *k,
+                          fv_tensor values, fv_tensor *o, fv_tensor *h);
+
+/* Makes the factors that files do not have; and the means' bias and factor, in place. */
+fv_status fv_vision_open_gemma4(fv_vision *v, fv_projector_weights *p);
+fv_status fv_vision_standardize(fv_vision *v, fv_tensor features);
 
 /* Workspace bytes that the connector needs for `rows` rows. */
 size_t fv_connector_need(const fv_vision *v, int32_t rows);

@@ -112,6 +112,7 @@ static fv_status load_weights(fv_vision *v, const fv_vision_weights *tower,
         FV_TRY(reorder_merger(v, &p.merger));
     if (v->cfg->mean_pool) FV_TRY(make_means(v, &p));
     if (v->cfg->connector == FV_CONNECTOR_LDP) FV_TRY(make_peg(v, &p));
+    if (v->cfg->projector_plain) FV_TRY(fv_vision_open_gemma4(v, &p));
     return load_tensors(&v->ws, &p, &v->p, sizeof p);
 }
 

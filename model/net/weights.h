@@ -13,6 +13,7 @@ typedef struct fv_text_layer {
     fv_tensor q_norm, k_norm;                /* [1, D], of each head */
     fv_tensor mlp_norm;                      /* [1, d] */
     fv_tensor attn_post_norm, mlp_post_norm; /* [1, d], with post_norms */
+    fv_tensor scale;                         /* [1, 1] with layer_scale; the decoder's is [1, d] */
     fv_tensor gate, up, down;                /* [m, d] [m, d] [d, m] */
     fv_tensor gate_bias, up_bias, down_bias;
     /* In a sparse layer these take the place of gate, up and down: [E, d]; [E 2m, d], of each expert
@@ -42,7 +43,8 @@ typedef struct fv_vision_layer {
     fv_tensor fc1, fc1_bias, fc2, fc2_bias; /* [m, d] [1, m] [d, m] [1, d] */
     fv_tensor gate, gate_bias;              /* [m, d] [1, m]; fc1 is then the up projection */
     fv_tensor q_norm, k_norm, scale1,
-        scale2; /* [1, d], of norms [1, D] with qk_norm_heads, or absent */
+        scale2; /* [1, d], of norms [1, D] with qk_norm_heads or head_norms, or absent */
+    fv_tensor attn_post_norm, mlp_post_norm; /* [1, d], with post_norms */
 } fv_vision_layer;
 
 typedef struct fv_projector_weights {
@@ -55,7 +57,8 @@ typedef struct fv_projector_weights {
                                 * mean_pool [d, d_text] */
     fv_tensor fc2, fc2_bias; /* [d_text, w] [1, d_text]; w is d_text, or the feature width */
     fv_tensor peg, peg_bias; /* [d_text, 9] [1, d_text]: MobileVLM V2's depthwise kernel, (y, x) */
-    fv_tensor newline;       /* [1, d_text], in families whose rows of tokens end with one */
+    fv_tensor std_bias, std_scale; /* [1, d], with standardize */
+    fv_tensor newline;             /* [1, d_text], in families whose rows of tokens end with one */
 } fv_projector_weights;
 
 typedef struct fv_vision_weights {
@@ -65,6 +68,8 @@ typedef struct fv_vision_weights {
     fv_tensor patch;
     fv_tensor patch_bias; /* [1, d] or absent */
     fv_tensor position;   /* [1 + P, d], row 0 is CLS's, or [P, d] */
+    /* with patch_norms [1, 3 p p] [1, d] [1, d], each with its bias */
+    fv_tensor pixel_norm, pixel_norm_bias, patch_norm, patch_norm_bias, sum_norm, sum_norm_bias;
     fv_tensor pre_norm, pre_norm_bias, post_norm, post_norm_bias; /* [1, d] or absent */
     fv_vision_layer *layer; /* [N of the tower]; layers that are not run may lack tensors */
     fv_projector_weights *deepstack; /* [n_deepstack]: norm of a token's features, fc1 and fc2 */

@@ -143,11 +143,16 @@ static json_t *text_json(const shape *s, const char *family, bool v5) {
     else
         json_decref(rope);
     if (!strcmp(family, "gemma3_text")) add_gemma_keys(s, v5, t);
+    if (!strncmp(family, "gemma4", 6)) fv_synth_gemma4_text(t);
     return t;
 }
 
 static json_t *vision_json(const shape *s, const fv_family *f) {
     bool clip = !strcmp(f->tower, "clip_vision_model");
+    if (f->layout == FV_LAYOUT_GEMMA4)
+        return fv_synth_gemma4_tower(f->name,
+                                     &(fv_synth_tower){s->vision_d, s->vision_ffn, s->vision_layer,
+                                                       s->vision_head, s->patch});
     json_t *v = json_pack(
         "{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:s, s:f}", "model_type",
         f->own_tower ? f->name : f->tower, "hidden_size", s->vision_d, "intermediate_size",
@@ -259,6 +264,10 @@ static void add_family_keys(const shape *s, const fv_family *f, json_t *json) {
         json_object_set_new(json, "vision_end_token_id", json_integer(s->image_token - 1));
         json_object_set_new(json, "image_token_id", json_integer(s->image_token));
         json_object_set_new(json, "video_token_id", json_integer(s->image_token + 1));
+        return;
+    }
+    if (f->layout == FV_LAYOUT_GEMMA4) {
+        fv_synth_gemma4_ids(s->image_token, json);
         return;
     }
     if (f->tower_apart) {
@@ -501,6 +510,8 @@ static json_t *image_processor_json(const fv_model_config *cfg) {
                             json_pack("{s:i, s:i}", "height", patch, "width", patch));
     } else if (is_qwen_vl(cfg->layout.family)) {
         set_areas(cfg, j);
+    } else if (cfg->layout.family == FV_LAYOUT_GEMMA4) {
+        fv_synth_gemma4_processor(cfg, j);
     } else if (cfg->layout.family == FV_LAYOUT_GEMMA3) {
         json_object_set_new(j, "resample", json_integer(2));
         json_object_set_new(j, "size", json_pack("{s:i, s:i}", "height", side, "width", side));
@@ -537,6 +548,7 @@ static json_t *video_json(const fv_model_config *cfg) {
     fv_synth_class(cfg, "VideoProcessor", type);
     json_t *j = json_pack("{s:s}", "video_processor_type", type);
     if (is_qwen_vl(cfg->layout.family)) set_areas(cfg, j);
+    if (cfg->layout.family == FV_LAYOUT_GEMMA4) fv_synth_gemma4_processor(cfg, j);
     if (!cfg->layout.video_class) return j;
     int32_t side = cfg->vision.image;
     json_object_set_new(j, "size", json_pack("{s:i}", "shortest_edge", side));
@@ -564,7 +576,8 @@ static json_t *processor_json(const fv_model_config *cfg) {
                          "[IMG_END]");
     case FV_LAYOUT_QWEN_VL:
     case FV_LAYOUT_GLM4V:
-    case FV_LAYOUT_QWEN3_VL: return json_pack("{s:s}", "processor_class", type);
+    case FV_LAYOUT_QWEN3_VL:
+    case FV_LAYOUT_GEMMA4: return json_pack("{s:s}", "processor_class", type);
     case FV_LAYOUT_LLAVA_ONEVISION:
         snprintf(ratio, sizeof ratio, "anyres_max_%d", cfg->layout.tiles_max);
         return json_pack("{s:s, s:s, s:s, s:i, s:s, s:s}", "processor_class", type, "image_token",
@@ -593,6 +606,8 @@ fv_status fv_synth_write_side_configs(const fv_synth_options *opt, const char *t
         return fv_synth_write_json(tower, "preprocessor_config.json", image_processor_json(cfg));
 
     json_t *processor = processor_json(cfg);
+    const bool sound = cfg->layout.family == FV_LAYOUT_GEMMA4;
+    if (sound && opt->config_v5) fv_synth_gemma4_sound(cfg, true, processor);
     if (opt->config_v5) {
         json_object_set_new(processor, "image_processor", image_processor_json(cfg));
         if (fv_synth_form_of(cfg)->reads_video)
@@ -604,6 +619,7 @@ fv_status fv_synth_write_side_configs(const fv_synth_options *opt, const char *t
         cfg->layout.family == FV_LAYOUT_GLM4V) /* other families use the images' file */
         FV_TRY(fv_synth_write_json(opt->dir, "video_preprocessor_config.json", video_json(cfg)));
     json_t *image = image_processor_json(cfg);
+    if (sound) fv_synth_gemma4_sound(cfg, false, image);
     char type[FV_SYNTH_CLASS_MAX];
     fv_synth_class(cfg, "Processor", type);
     json_object_set_new(image, "processor_class", json_string(type));

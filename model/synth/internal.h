@@ -48,6 +48,21 @@ const fv_synth_form *fv_synth_form_of(const fv_model_config *cfg);
 /* Writes the class name for `kind`: "LlavaNext" and `kind`. */
 void fv_synth_class(const fv_model_config *cfg, const char *kind, char out[FV_SYNTH_CLASS_MAX]);
 
+/* ---- Gemma 4 (gemma4.c) ---- */
+
+/* Sizes of a tower. */
+typedef struct fv_synth_tower {
+    int32_t d, d_ffn, n_layer, n_head, patch;
+} fv_synth_tower;
+
+/* Adds Gemma 4's keys to a text model's, and makes vision_config; adds ids of special tokens to
+ * config.json, and sizes to the processor's file. */
+void fv_synth_gemma4_text(json_t *t);
+json_t *fv_synth_gemma4_tower(const char *family, const fv_synth_tower *s);
+void fv_synth_gemma4_ids(int32_t image_token, json_t *json);
+void fv_synth_gemma4_processor(const fv_model_config *cfg, json_t *j);
+void fv_synth_gemma4_sound(const fv_model_config *cfg, bool nested, json_t *j);
+
 /* Writes generation_config.json, preprocessor and processor files into opt->dir; the preprocessor
  * of a separate tower into `tower`. */
 fv_status fv_synth_write_side_configs(const fv_synth_options *opt, const char *tower,

@@ -62,6 +62,14 @@ enum { GRID = 6, N_SPECIAL = 3 + GRID * GRID };
     .template = {LLAVA_TEMPLATE}, .n_ahead = 2,                                                    \
     .ahead = {{.token = "<|vision_start|>"}, {.token = "<|vision_end|>"}},                         \
     .video = {"<|video_pad|>", "video_token"}, .reads_video = true
+#define GEMMA4                                                                                     \
+    .image = {"<|image|>", "image_token"}, .shown = "<|image|>", .template = {LLAVA_TEMPLATE},     \
+    .n_ahead = 4,                                                                                  \
+    .ahead = {{"<|image>", "boi_token"},                                                           \
+              {"<image|>", "eoi_token"},                                                           \
+              {"<|audio>", "boa_token"},                                                           \
+              {"<audio|>", "eoa_token"}},                                                          \
+    .video = {"<|video|>", "video_token"}, .reads_video = true
 #define GLM                                                                                        \
     .image = {"<|image|>", "image_token"}, .shown = "<|begin_of_image|><|image|><|end_of_image|>", \
     .template = {LLAVA_TEMPLATE}, .n_ahead = 4,                                                    \
@@ -133,6 +141,8 @@ static const fv_synth_form families[] = {
      .template = {LLAVA_TEMPLATE},
      .n_ahead = 2,
      .ahead = {{"<start_of_image>", "boi_token"}, {"<end_of_image>", "eoi_token"}}},
+    {.family = "gemma4", GEMMA4},
+    {.family = "gemma4_unified", GEMMA4},
     {.family = "shieldgemma2",
      .classes = "Gemma3",
      .image = {"<image_soft_token>", "image_token"},

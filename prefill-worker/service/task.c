@@ -62,6 +62,7 @@ static fv_status read_request(fv_task *t) {
     t->prefill = (fv_prefill_job){.engine = e,
                                   .cache = l->cache,
                                   .owner = m->tenant,
+                                  .adapter = fv_adapters_named(&e->adapters, r->model),
                                   .pool = l->pool,
                                   .prefixes = r->cache_off ? NULL : l->prefixes,
                                   .salt = r->cache_salt,
@@ -78,7 +79,7 @@ static fv_status read_request(fv_task *t) {
     j->generation.show_special = r->special_tokens;
     j->generation.include_stop = r->include_stop;
     j->generation.continue_text = r->continue_text;
-    FV_TRY(fv_request_rules(r->rules, &t->arena, &j->generation.rules));
+    FV_TRY(fv_request_rules(r->rules, t->msg->reasoning, &t->arena, &j->generation.rules));
     FV_TRY(fv_policy_from_message(r->policy, &j->policy));
     FV_TRY(read_images(t));
     FV_TRY(read_videos(t));

@@ -157,7 +157,8 @@ static void on_begun(fv_rpc_op *op, bool ok) {
     b.bytes_reserved = t->bytes_reserved;
     b.n_prompt = (uint32_t)t->prefill.prompt.n;
     b.bytes_bound = t->bytes_bound;
-    b.thinks = t->prefill.thinks;
+    b.thinks = t->prefill.generation.rules.reasoning == FV_REASONING_OPEN;
+    b.thought = t->prefill.generation.rules.reasoning == FV_REASONING_OVER;
     b.n_prompt_cached = (uint32_t)t->prefill.prefix.rows;
     e.event_case = FOVEA__HANDOFF__V1__PREFILL_EVENT__EVENT_BEGUN;
     e.begun = &b;
@@ -327,7 +328,7 @@ static fv_status on_request(fv_rpc_call *c, grpc_byte_buffer *message) {
     t->born_s = t->arrived_s - 1e-3 * t->msg->age_ms;
     t->until_s = fv_clock_s() + 1e-3 * (double)fv_rpc_call_left_ms(c);
     fv_grammar_spec form;
-    FV_TRY(fv_fail_caller(fv_request_grammar(t->msg->request->rules, &form)));
+    FV_TRY(fv_fail_caller(fv_request_grammar(t->msg->request->rules, t->msg->reasoning, &form)));
     if (form.kind)
         fv_forms_add(w->forms, &t->form, &form,
                      &(fv_form_share){fv_task_share(t), t->msg->tenant_weight}, w->jobs, &t->job);

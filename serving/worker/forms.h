@@ -1,10 +1,16 @@
 #ifndef FOVEA_SERVING_WORKER_FORMS_H
 #define FOVEA_SERVING_WORKER_FORMS_H
 
-/* FORMS: the thread that compiles the grammars of requests, so that neither a worker's loop nor its computing
- * thread waits for one. Callers share the thread by the time that their grammars take (fair.h), so that who has
- * many, or large ones, delays others by the one that runs. What was compiled, or why it was refused, is kept by the process
- * (fv_grammar_get), where the computing thread finds it. */
+/* FORMS: the threads that compile the grammars of requests, so that neither a worker's loop nor its computing
+ * thread waits for one.
+ *
+ *     fv_forms_add --> [brief] ------------------------> then
+ *                         | takes more than some steps
+ *                         '----> [long, niced] --------> then
+ *
+ * So a grammar that takes long delays no brief one. Callers share each thread by the time that their grammars take
+ * (fair.h): who has many, or large ones, delays others by the one that runs. What was compiled, or why it was refused, is
+ * kept by the process (fv_grammar_get), where the computing thread finds it. */
 #include "common/jobs.h"
 #include "grammar/grammar.h"
 
@@ -26,15 +32,20 @@ typedef struct fv_form_unit {
     fv_job job, *then;
     fv_jobs *to;
     fv_forms *forms;
-    fv_grammar_spec spec;
+    fv_grammar_spec spec; /* kind 0: it follows `after` */
     fv_form_share share;
+    const struct fv_form_unit *after;
+    bool slow; /* the thread of brief grammars has handed it on */
     struct fv_fair_flow *flow;
     struct fv_form_unit *next;
 } fv_form_unit;
 
-/* Compiles the grammar and then posts `then` to `to`, as a follow-up. spec NULL: posts it after what was added before
- * for the same share, so that the jobs of one request keep their order. Texts are borrowed until then. Any thread. */
+/* Compiles the grammar and then posts `then` to `to`, as a follow-up. Texts are borrowed until then. Any thread. */
 void fv_forms_add(fv_forms *f, fv_form_unit *u, const fv_grammar_spec *spec,
                   const fv_form_share *share, fv_jobs *to, fv_job *then);
+
+/* Posts `then` where `after` posts its job, and after it, so that the jobs of one request keep their order. `after` must
+ * stay valid until `then` has begun. */
+void fv_forms_follow(fv_forms *f, fv_form_unit *u, const fv_form_unit *after, fv_job *then);
 
 #endif

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "text/calls/thinking.h"
+
 fv_sampling fv_request_sampling(const Fovea__Inference__V1__Sampling *m, uint32_t n_logprobs) {
     fv_sampling s = fv_sampling_default();
     s.n_logprobs = n_logprobs <= INT32_MAX ? (int32_t)n_logprobs : INT32_MAX;
@@ -36,10 +38,7 @@ static fv_status read_rule_ids(const char *name, const uint32_t *in, size_t n, i
     return FV_OK;
 }
 
-fv_status fv_request_grammar(const Fovea__Inference__V1__TokenRules *rules, fv_grammar_spec *out) {
-    const Fovea__Inference__V1__Constraint *m = rules ? rules->constraint : NULL;
-    *out = (fv_grammar_spec){0};
-    if (!m) return FV_OK;
+static fv_status read_constraint(const Fovea__Inference__V1__Constraint *m, fv_grammar_spec *out) {
     switch (m->kind_case) {
     case FOVEA__INFERENCE__V1__CONSTRAINT__KIND_JSON_OBJECT:
         if (m->json_object) out->kind = FV_GRAMMAR_JSON_OBJECT;
@@ -67,14 +66,30 @@ fv_status fv_request_grammar(const Fovea__Inference__V1__TokenRules *rules, fv_g
     return FV_OK;
 }
 
+fv_status fv_request_grammar(const Fovea__Inference__V1__TokenRules *rules, const char *reasoning,
+                             fv_grammar_spec *out) {
+    const Fovea__Inference__V1__Constraint *m = rules ? rules->constraint : NULL;
+    *out = (fv_grammar_spec){0};
+    if (!m) return FV_OK;
+    FV_TRY(read_constraint(m, out));
+    if (!reasoning[0]) return FV_OK;
+    const fv_thinking_form *form = fv_thinking_form_named(reasoning);
+    if (!form)
+        return FV_FAIL(FV_EINVAL,
+                       "reasoning '%.64s' is no form that this worker knows; it knows %s",
+                       reasoning, fv_thinking_form_names());
+    fv_thinking_form_marks(form, &out->opens, &out->closes);
+    return FV_OK;
+}
+
 bool fv_request_constrained(const Fovea__Inference__V1__TokenRules *m) {
     return m && m->constraint &&
            (m->constraint->kind_case != FOVEA__INFERENCE__V1__CONSTRAINT__KIND_JSON_OBJECT ||
             m->constraint->json_object);
 }
 
-fv_status fv_request_rules(const Fovea__Inference__V1__TokenRules *m, fv_arena *arena,
-                           fv_token_rules *out) {
+fv_status fv_request_rules(const Fovea__Inference__V1__TokenRules *m, const char *reasoning,
+                           fv_arena *arena, fv_token_rules *out) {
     *out = (fv_token_rules){0};
     if (!m) return FV_OK;
     if (m->n_bad_words > FV_MAX_BAD_WORDS)
@@ -83,7 +98,7 @@ fv_status fv_request_rules(const Fovea__Inference__V1__TokenRules *m, fv_arena *
     out->min_tokens = m->min_tokens <= INT32_MAX ? (int32_t)m->min_tokens : INT32_MAX;
     out->n_bad_word = (int32_t)m->n_bad_words;
     out->bad_word = (const char *const *)m->bad_words;
-    FV_TRY(fv_request_grammar(m, &out->grammar));
+    FV_TRY(fv_request_grammar(m, reasoning, &out->grammar));
     FV_TRY(read_rule_ids("allowed_token_ids", m->allowed_token_ids, m->n_allowed_token_ids,
                          FV_MAX_ALLOWED, arena, &out->allowed, &out->n_allowed));
     return read_rule_ids("stop_token_ids", m->stop_token_ids, m->n_stop_token_ids, FV_MAX_STOP_IDS,

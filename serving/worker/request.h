@@ -12,13 +12,16 @@
  * be NULL. */
 fv_sampling fv_request_sampling(const Fovea__Inference__V1__Sampling *m, uint32_t n_logprobs);
 
-/* Reads the rules; ids are in the arena, words are borrowed from the message. m may be NULL: no rules.
+/* Reads the rules; ids are in the arena, words are borrowed from the message. m may be NULL: no rules. reasoning: as
+ * below.
  * FV_EINVAL for more than a rule may have, before anything is copied; fv_token_rules_check checks the rest. */
-fv_status fv_request_rules(const Fovea__Inference__V1__TokenRules *m, fv_arena *arena,
-                           fv_token_rules *out);
+fv_status fv_request_rules(const Fovea__Inference__V1__TokenRules *m, const char *reasoning,
+                           fv_arena *arena, fv_token_rules *out);
 
-/* Reads the grammar of the rules; kind 0: none. Its texts are borrowed from the message. */
-fv_status fv_request_grammar(const Fovea__Inference__V1__TokenRules *rules, fv_grammar_spec *out);
+/* Reads the grammar of the rules; kind 0: none. Its texts are borrowed from the message. reasoning: the name of the
+ * form of reasoning that may stand before the text (text/calls/thinking.h); "": none may. */
+fv_status fv_request_grammar(const Fovea__Inference__V1__TokenRules *rules, const char *reasoning,
+                             fv_grammar_spec *out);
 
 /* Whether the rules have a grammar. It says where the answer ends, so ignore_eos has no effect beside it. */
 bool fv_request_constrained(const Fovea__Inference__V1__TokenRules *m);

@@ -130,6 +130,17 @@ def marked():
             message, usage = a["choices"][0]["message"], a["usage"]
             assert ("reasoning_content" in message) == thinks and (message["content"] == "") == thinks, message
             assert usage["completion_tokens_details"]["reasoning_tokens"] == (6 if thinks else 0), usage
+    form = {"response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": {"enum": [862, 7]}}}}
+    forced = {"tools": tools, "tool_choice": {"type": "function", "function": {"name": "look"}}}
+    for extra in form, forced, {"structured_outputs": {"choice": ["862", "7"]}}:
+        a = ask("POST", "/v1/chat/completions", dict(messages=messages, max_tokens=8, temperature=0, **extra))
+        message = a["choices"][0]["message"]
+        assert message["reasoning_content"] and not message["content"] and "tool_calls" not in message, message
+        assert a["choices"][0]["finish_reason"] == "length", "an answer does not end inside its reasoning"
+        a = ask("POST", "/v1/chat/completions", dict(messages=messages, max_tokens=64, temperature=0, chat_template_kwargs={"enable_thinking": False}, **extra))
+        message = a["choices"][0]["message"]
+        begins = message["tool_calls"][0]["function"]["arguments"] if "tool_calls" in message else message["content"]
+        assert "reasoning_content" not in message and (begins in ("862", "7") or extra is forced and begins[:1] == "{"), message
     response = respond("hi", ignore_eos=True, tools=[dict(TOOL, type="function")])
     assert [i["type"] for i in response["output"]] == ["reasoning"] and response["status"] == "incomplete", response
     kinds = [e["type"] for e in events(ignore_eos=True)]

@@ -37,16 +37,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     fv_model_config cfg;
     char *text;
     if (fv_gguf_parse(data, bytes, "input", &g) != FV_OK) return 0;
+    const fv_gguf_set set = {(const fv_gguf *const *)&g, 1, NULL};
     for (int32_t i = 0; i < fv_gguf_tensors(g); i++) read_tensor(fv_gguf_at(g, i));
-    if (fv_gguf_make_text(g, "config.json", &text) == FV_OK) {
+    if (fv_gguf_make_text(&set, "config.json", &text) == FV_OK) {
         sum += fv_config_parse(text, strlen(text), "input", &cfg);
         free(text);
     }
-    if (fv_gguf_make_text(g, "tokenizer.json", &text) == FV_OK) {
+    if (fv_gguf_make_text(&set, "tokenizer.json", &text) == FV_OK) {
         if (fv_tokenizer_parse(text, strlen(text), "input", &tok) == FV_OK) fv_tokenizer_free(tok);
         free(text);
     }
-    if (fv_gguf_make_text(g, "tokenizer_config.json", &text) == FV_OK) free(text);
+    if (fv_gguf_make_text(&set, "tokenizer_config.json", &text) == FV_OK) free(text);
     fv_gguf_free(g);
     return 0;
 }

@@ -201,6 +201,29 @@ def recurrent_keys(rng, card, text):
     (text["rope_parameters"] if card["key_form"] == "v5" else text)["partial_rotary_factor"] = rng.choice(partial)
 
 
+def gemma4_keys(rng, card, text):
+    """What Gemma 4 has of its own: two kinds of heads, of which those that slide may be smaller and more."""
+    heads, kv, dim = card["heads"]
+    unified = text["model_type"] == "gemma4_unified_text"
+    del text["hidden_act"]
+    for key in ("rope_theta", "rope_scaling"):
+        text.pop(key, None)
+    every = ["sliding_attention", "full_attention"]
+    text |= {"head_dim": dim, "global_head_dim": dim * rng.choice([1, 2, 2, 3]), "attention_k_eq_v": rng.random() < 0.7,
+             "num_global_key_value_heads": rng.choice([n for n in range(1, kv + 1) if kv % n == 0]),
+             "layer_types": rng.choices(every, k=card["layers"] - 1) + every[1:], "sliding_window": rng.randrange(2, 40),
+             "final_logit_softcapping": rng.choice([None, 2.0, 30.0]),
+             "use_bidirectional_attention": rng.choice(["vision", "vision", None]),
+             "hidden_activation": "gelu_pytorch_tanh",
+             "rope_parameters": {"full_attention": {"rope_type": "proportional", "rope_theta": rng.choice([1e4, 1e6]),
+                                                    "partial_rotary_factor": rng.choice([0.25, 0.5, 1.0])},
+                                 "sliding_attention": {"rope_type": "default", "rope_theta": rng.choice([1e4, 300.0])}}}
+    if not unified:
+        text["hidden_size_per_layer_input"] = 0
+    if not unified and dim % 8 == 0:
+        text["max_position_embeddings"] = 4096
+
+
 def rotated(text):
     """How many dimensions of a head RoPE rotates."""
     return int(text["head_dim"] * text.get("rope_parameters", text).get("partial_rotary_factor", 1.0))
@@ -234,6 +257,8 @@ def text_config(rng, card, vocab, image_token_last):
     add_text_keys(rng, card, text)
     if family == "gemma3_text":
         gemma_keys(rng, card, text)
+    if family.startswith("gemma4"):
+        gemma4_keys(rng, card, text)
     if family.startswith("glm"):
         glm.text_keys(rng, card, text)
     if family.startswith("qwen3_5"):
@@ -424,6 +449,10 @@ def make_text_cases(n, seed, classes=CLASSES, name="text", ropes=ROPES + YARNS):
 
 def make_gemma_text_cases(n, seed):
     return make_text_cases(n, seed, {"gemma3_text": "Gemma3"}, "gemma3_text", ROPES)
+
+
+def make_gemma4_text_cases(n, seed):
+    return make_text_cases(n, seed, {"gemma4_text": "Gemma4", "gemma4_unified_text": "Gemma4Unified"}, "gemma4_text", ROPES)
 
 
 def make_small_text_cases(n, seed):

@@ -13,18 +13,19 @@ from cases import Case, deal
 # llava_mrope is LLaVA with the text model of a Qwen-VL family, and so with positions in a grid.
 FAMILIES = ["llava_next", "llava_onevision", "idefics3", "smolvlm", "llava_siglip", "llava_mrope",
             "internvl", "internvl_chat", "mistral3", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_5", "gemma3", "video_llava", "mobilevlm", "qwen2_vl_video", "qwen2_5_vl_video", "qwen3_vl_video", "qwen3_5_video", "video_llava_video",
-            "llava_granite", "llava_phi3", "ministral3", "qwen3_vl_moe", "qwen3_vl_moe_video", "qwen3_5_moe", "qwen3_5_moe_video", "pixtral", "shieldgemma2", *glm.FAMILIES]
+            "llava_granite", "llava_phi3", "ministral3", "qwen3_vl_moe", "qwen3_vl_moe_video", "qwen3_5_moe", "qwen3_5_moe_video", "pixtral", "shieldgemma2", "gemma4", "gemma4_unified", *glm.FAMILIES]
 # Families of the list that are others with a certain text model.
 WITH_TEXT = {"llava_granite": ("llava_next", "granite"), "llava_phi3": ("llava", "phi3"),
              "ministral3": ("mistral3", "ministral3")}
 CLASSES = {"llava_next": "LlavaNext", "llava_onevision": "LlavaOnevision", "idefics3": "Idefics3",
            "smolvlm": "SmolVLM", "llava": "Llava", "internvl": "InternVL",
            "mistral3": "Mistral3", "pixtral": "Llava", "qwen2_vl": "Qwen2VL", "qwen2_5_vl": "Qwen2_5_VL", "qwen3_vl": "Qwen3VL", "qwen3_5": "Qwen3_5", "qwen3_5_moe": "Qwen3_5Moe", "qwen3_vl_moe": "Qwen3VLMoe",
-           "gemma3": "Gemma3", "shieldgemma2": "ShieldGemma2", "video_llava": "VideoLlava"} | glm.CLASSES
+           "gemma3": "Gemma3", "shieldgemma2": "ShieldGemma2", "gemma4": "Gemma4", "gemma4_unified": "Gemma4Unified", "video_llava": "VideoLlava"} | glm.CLASSES
+GEMMA4 = ("gemma4", "gemma4_unified")
 QWEN_VL = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe")
 # The text of an image in a prompt.
 IMAGE_TOKENS = {"gemma3": "<start_of_image>", "shieldgemma2": "<start_of_image>", "internvl": "<IMG_CONTEXT>", "internvl_chat": "<IMG_CONTEXT>", "mistral3": "[IMG]", "pixtral": "[IMG]"} | dict.fromkeys(
-    QWEN_VL, "<|vision_start|><|image_pad|><|vision_end|>") | dict.fromkeys(glm.FAMILIES, glm.IMAGE)
+    QWEN_VL, "<|vision_start|><|image_pad|><|vision_end|>") | dict.fromkeys(glm.FAMILIES, glm.IMAGE) | dict.fromkeys(GEMMA4, "<|image|>")
 # (patch, patches along a side, merged along a side, pixels left over)
 MERGED = [(14, 4, 2, 0), (4, 6, 3, 0), (5, 4, 4, 3), (8, 2, 1, 0), (7, 6, 2, 5), (4, 25, 5, 0),
           (3, 12, 4, 0), (16, 4, 2, 0), (9, 3, 3, 1), (6, 8, 2, 0)]
@@ -134,6 +135,25 @@ def qwen_vl(rng, card, family, width):
                      "fullatt_block_indexes": rng.choice([[], [0], [1], [7, 1]])}
 
 
+def gemma4(rng, card, family):
+    """The tower, or the matrix in place of one."""
+    heads, _ = card["vision_heads"]
+    dim = rng.choice([4, 8, 12, 20])
+    patch, _, merge, _ = card["grid"]
+    if family == "gemma4_unified":
+        width = rng.choice([16, 24, 37])
+        return {"model_type": "gemma4_unified_vision", "patch_size": patch, "pooling_kernel_size": merge,
+                "mm_embed_dim": width, "output_proj_dims": width, "mm_posemb_size": rng.choice([70, 90]),
+                "rms_norm_eps": card["eps"]}
+    return {"model_type": "gemma4_vision", "hidden_size": heads * dim, "intermediate_size": card["vision_ffn"],
+            "num_hidden_layers": card["vision_layers"], "num_attention_heads": heads, "num_key_value_heads": heads,
+            "head_dim": dim, "patch_size": patch, "pooling_kernel_size": merge,
+            "position_embedding_size": 70 * merge + rng.randrange(9), "standardize": rng.random() < 0.5,
+            "use_clipped_linears": False, "rms_norm_eps": card["eps"],
+            "hidden_activation": rng.choice(["gelu_pytorch_tanh", "silu"]),
+            "rope_parameters": {"rope_type": "axial", "rope_theta": rng.choice([100.0, 30.0])}}
+
+
 def qwen_vl_processor(rng, card, family):
     """preprocessor_config.json, as older files have it; or None: the usual one."""
     if rng.random() < 0.5:
@@ -187,6 +207,13 @@ def config_of(rng, card, family):
         return config | {"vision_config": tower(card, "siglip_vision_model", image),
                          "image_token_index": image_token, "boi_token_index": image_token - 2,
                          "eoi_token_index": image_token - 1, "mm_tokens_per_image": side * side}, image
+    if name in GEMMA4:
+        if rng.random() < 0.5:
+            config["text_config"]["tie_word_embeddings"] = card["tied"]
+        return config | {"vision_config": gemma4(rng, card, name), "image_token_id": image_token,
+                         "video_token_id": image_token + 1, "boi_token_id": image_token - 4, "audio_config": None,
+                         "eoi_token_id": image_token - 3, "boa_token_id": image_token - 2,
+                         "eoa_token_index": image_token - 1}, patch * card["grid"][2] * 6
     if name == "mistral3":
         return config | mistral3(rng, card) | {"image_token_index": image_token}, 60
     if name == "pixtral":  # patches of 12 pixels or more: each is a token
@@ -265,12 +292,12 @@ def make_family_cases(n, seed, pairs=True):
         family = name.removesuffix("_video")
         family, of_text = WITH_TEXT.get(family, (family, None))
         rng = random.Random(f"{name} {seed}")
-        merged = family in ("idefics3", "smolvlm", "internvl", "internvl_chat", "mistral3", "gemma3", "shieldgemma2") + QWEN_VL + glm.FAMILIES
+        merged = family in ("idefics3", "smolvlm", "internvl", "internvl_chat", "mistral3", "gemma3", "shieldgemma2") + QWEN_VL + GEMMA4 + glm.FAMILIES
         mrope = family == "llava_mrope"
-        grids = [g for g in MERGED if not family.startswith("internvl") or g[2] & (g[2] - 1) == 0]
+        grids = [g for g in MERGED if (not family.startswith("internvl") or g[2] & (g[2] - 1) == 0) and (family != "gemma4" or g[2] > 1)]
         columns = {
             "family": [of_text] if of_text else ["qwen2_vl_text", "qwen2_5_vl_text", "qwen3_vl_text"] if mrope else
-                      [glm.text_of(family)] if family in glm.FAMILIES else ["gemma3_text"] if family == "shieldgemma2" else [family + "_text"] if family in QWEN_VL + ("gemma3",) else ["llama"] if family == "mobilevlm" else
+                      [glm.text_of(family)] if family in glm.FAMILIES else ["gemma3_text"] if family == "shieldgemma2" else [family + "_text"] if family in QWEN_VL + GEMMA4 + ("gemma3",) else ["llama"] if family == "mobilevlm" else
                       ["qwen2", "qwen3", "llama", "phi3"] if family == "internvl_chat" else
                       ["llama", "mistral", "qwen2", "qwen3"], "heads": glm.HEADS if family in glm.FAMILIES else cases.HEADS,
             "layers": [1, 2, 3], "width": [24, 36, 52, 60, 64], "ffn": [40, 77, 99],

@@ -18,7 +18,8 @@ FILE = pathlib.Path(__file__).resolve().parents[2] / "tests/golden/gguf/blocks.g
 ROWS, COLS = 4, 512
 # Where the scales of a block are, in f16.
 SCALES = {T.Q4_0: [0], T.Q4_1: [0, 2], T.Q5_0: [0], T.Q5_1: [0, 2], T.Q8_0: [0], T.Q4_K: [0, 2], T.Q5_K: [0, 2],
-          T.Q6_K: [208]}
+          T.Q6_K: [208], T.Q2_K: [80, 82], T.Q3_K: [108], T.IQ4_NL: [0], T.IQ4_XS: [0], T.IQ3_XXS: [0],
+          T.IQ3_S: [0], T.MXFP4: []}
 
 
 def blocks(kind, random):
@@ -27,6 +28,8 @@ def blocks(kind, random):
     for at in SCALES[kind]:
         scale = random.normal(0, 0.02, (ROWS, COLS // n)).astype(np.float16)
         raw[:, :, at:at + 2] = scale[..., None].view(np.uint8)
+    if kind == T.MXFP4:  # a power of two
+        raw[:, :, 0] = random.integers(100, 130, (ROWS, COLS // n), np.uint8)
     return raw.reshape(ROWS, -1)
 
 

@@ -7,6 +7,7 @@
     NN/features.f32  some rows of the tower's output, NN/embeds.f32 of the images' tokens
     NN/logits.f32    [16, vocab]; all three little-endian float32 and nothing else
     hf_*/checkpoint  written by transformers, weights and all
+    lora_*/adapter   written by PEFT (adapters.py), used for the request
 
 tests/unit/prefill-worker/job/test_golden.c reads all of it.
 """
@@ -183,7 +184,7 @@ def write(program, scratch, only=""):
     kept = [c for c in written.make_written() if c.name in ("hf_llama", "hf_qwen2")]
     chosen = (cases.make_cases(N_CASES, SEED) + cases.make_text_cases(8, SEED)
               + cases.make_sliding_cases(3, SEED)
-              + cases.make_gemma_text_cases(3, SEED) + cases.make_small_text_cases(3, SEED) + families.make_family_cases(3, SEED, pairs=False) + kept)
+              + cases.make_gemma_text_cases(3, SEED) + cases.make_gemma4_text_cases(3, SEED) + cases.make_small_text_cases(3, SEED) + families.make_family_cases(3, SEED, pairs=False) + kept)
     if only:
         chosen = [c for c in chosen if c.name.startswith(only)]
     for case in chosen:

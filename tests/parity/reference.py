@@ -12,6 +12,7 @@ import transformers
 from PIL import Image, ImageSequence
 from transformers import (AutoImageProcessor, AutoModelForCausalLM, AutoModelForImageTextToText,
                           AutoProcessor, PreTrainedTokenizerFast)
+from transformers.models.gemma4.image_processing_pil_gemma4 import Gemma4ImageProcessorPil
 from transformers.models.qwen2_vl.modeling_qwen2_vl import Qwen2VLModel
 from transformers.video_utils import VideoMetadata
 from transformers.vision_utils import get_vision_window_index
@@ -58,6 +59,32 @@ def unpatched(patches, grids, size, merge, video=False):
     return torch.stack(out) if same else torch.cat([image.flatten() for image in out])
 
 
+def of_gemma4(rows, positions):
+    """[n, most, width] of n images -> for each its rows [h, w, width], without those that pad."""
+    out = []
+    for part, at in zip(rows, positions):
+        w, h = (int(n) + 1 for n in at.max(0).values)
+        out.append(part[:h * w].reshape(h, w, -1))
+    return out
+
+
+def pixels_of_gemma4(patches, positions):
+    """Pixels of images in a row or, where they have one size, [n, 3, h, w]."""
+    out = []
+    for grid in of_gemma4(patches, positions):
+        h, w, width = grid.shape
+        p = round((width // 3) ** 0.5)
+        out.append(grid.reshape(h, w, p, p, 3).permute(4, 0, 2, 1, 3).reshape(3, h * p, w * p))
+    same = len({image.shape for image in out}) == 1
+    return torch.stack(out) if same else torch.cat([image.flatten() for image in out])
+
+
+def features_of_gemma4(states, positions, merge):
+    """Hidden states of patches, those of a token side by side."""
+    out = [merged(grid.flatten(0, 1), [grid.shape[:2]], 1, merge) for grid in of_gemma4(states, positions)]
+    return torch.cat(out)
+
+
 def merged(features, sizes, patch, merge):
     """[patches, d] of images of sizes (h, w) -> [tokens, merge^2 d]: patches of a token side by side."""
     out = []
@@ -72,11 +99,19 @@ def merged(features, sizes, patch, merge):
 def watched(model, made):
     """Keeps the connector's input, and the tokens of all images, in `made`."""
     glm = hasattr(model, "visual") and hasattr(model.visual, "downsample")
-    connector = (model.visual.downsample if glm else model.visual.merger if hasattr(model, "visual") else
+    connector = (model.vision_tower.encoder if model.config.model_type == "gemma4" else
+                 model.embed_vision.pos_norm if model.config.model_type == "gemma4_unified" else
+                 model.visual.downsample if glm else model.visual.merger if hasattr(model, "visual") else
                  model.multi_modal_projector if hasattr(model, "multi_modal_projector")
                  else model.connector.modality_projection)
     kind = "get_video_features" if "video" in made else "get_image_features"
     compute = getattr(model, kind)
+
+    def keep_gemma4(_module, _args, output):
+        states = output if torch.is_tensor(output) else output.last_hidden_state
+        merge = 1 if torch.is_tensor(output) else model.config.vision_config.pooling_kernel_size
+        features = features_of_gemma4(states, made["positions"], merge)
+        made["vision_features"] = features.float().numpy()
 
     def keep_features(_module, args, _output):
         features = args[0]
@@ -103,11 +138,15 @@ def watched(model, made):
 
     def keep_tokens(*args, **kwargs):
         out = compute(*args, **kwargs)
+        if "positions" in made:
+            made["image_embeds"] = torch.as_tensor(out.pooler_output if torch.is_tensor(out.pooler_output) else
+                                                   torch.cat(list(out.pooler_output))).float().numpy()
+            return out
         parts = [out.pooler_output, *(getattr(out, "deepstack_features", None) or [])]
         made["image_embeds"] = torch.cat([torch.cat(list(part)) for part in parts],
                                          1).float().numpy()
         return out
-    hook = connector.register_forward_hook(keep_features)
+    hook = connector.register_forward_hook(keep_gemma4 if "positions" in made else keep_features)
     setattr(model, kind, keep_tokens)
     yield
     hook.remove()
@@ -152,6 +191,11 @@ class Reference:
             self.processor = AutoProcessor.from_pretrained(directory)
             self.processor.image_processor = AutoImageProcessor.from_pretrained(directory,
                                                                                 backend="pil")
+            if self.model.config.model_type == "gemma4_unified":  # which has none: tokens are larger patches
+                of = self.processor.image_processor
+                self.processor.image_processor = Gemma4ImageProcessorPil(
+                    patch_size=of.patch_size * of.pooling_kernel_size, pooling_kernel_size=1,
+                    max_soft_tokens=of.max_soft_tokens)
             if self.model.config.model_type.startswith("qwen3_5"):  # for which it takes the published pre-tokenizer
                 self.processor.tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(directory)
             self.tokenizer = self.processor.tokenizer
@@ -231,6 +275,13 @@ class Reference:
 
     def first(self, inputs, made):
         """The prompt, and in `made` what it shows of the images."""
+        if self.model.config.model_type == "gemma4_unified":
+            # The class has two masks: that of its `forward`, Gemma 3's, and that which it makes for `generate`, which
+            # is the one of the other Gemma 4 models: images are whole in sliding layers, inside of the window.
+            inputs = dict(inputs)
+            embeds = self.model.get_input_embeddings()(inputs["input_ids"].clamp(max=3))
+            inputs["attention_mask"] = self.model.create_masks_for_generate(
+                self.model.config, embeds, inputs["attention_mask"], None, None, inputs.get("mm_token_type_ids"))
         with watched(self.model.model, made) if "pixel_values" in made else contextlib.nullcontext():
             return self.model(**inputs, use_cache=True, logits_to_keep=1)
 
@@ -251,7 +302,10 @@ class Reference:
             made["pixel_values"] = unpatched(inputs["pixel_values_videos"], made["grids"], tower.patch_size,
                                              tower.spatial_merge_size, video=True).numpy()
         elif self.has_vision and images:
-            if self.qwen_vl:
+            if "image_position_ids" in inputs:
+                made["positions"] = inputs["image_position_ids"]
+                made["pixel_values"] = pixels_of_gemma4(inputs["pixel_values"], made["positions"]).numpy()
+            elif self.qwen_vl:
                 tower, made["grids"] = self.model.config.vision_config, inputs["image_grid_thw"]
                 made["pixel_values"] = unpatched(inputs["pixel_values"], made["grids"],
                                                  tower.patch_size, tower.spatial_merge_size).numpy()

@@ -180,7 +180,9 @@ def run_scripts(tests, seed, only=None):
                 "layouts of 10 checkpoints, 1000 images each, and 1000 small ones with pixels":
                 ["layout_golden.py", "--live", "1000", "--seed", seed, tests / "image_dump"],
                 "weights of compressed-tensors": ["compressed_golden.py", "--check"],
+                "weights in other programs' forms": ["stored_golden.py", "--check"],
                 "blocks of GGUF": ["gguf_golden.py", "--check"],
+                "LoRA adapters of PEFT": ["adapters.py", tests.parent / "bin" / "fovea"],
                 METHODS: ["methods/goldens.py"]}
     done = []
     for name, (script, *arguments) in commands.items():
@@ -236,7 +238,7 @@ def main():
             return 0 if precision.run(program, a.bf16, a.seed, directory) else 1
         chosen = (cases.make_cases(a.configs, a.seed) + cases.make_text_cases(40, a.seed)
                   + cases.make_sliding_cases(12, a.seed)
-                  + cases.make_gemma_text_cases(12, a.seed) + cases.make_small_text_cases(12, a.seed)
+                  + cases.make_gemma_text_cases(12, a.seed) + cases.make_gemma4_text_cases(12, a.seed) + cases.make_small_text_cases(12, a.seed)
                   + families.make_family_cases(12, a.seed) + written.make_written())
         if a.only:
             chosen = [c for c in chosen if a.only in (c.name, c.name.rpartition("_")[0])]

@@ -159,6 +159,7 @@ static fv_status on_prefill(fv_rpc_call *c, grpc_byte_buffer *message) {
     snprintf(w->request_id, sizeof w->request_id, "%s", req->request->request_id);
     snprintf(w->decode_address, sizeof w->decode_address, "%s", req->decode_address);
     note_chat(w, req->request);
+    snprintf(w->reasoning, sizeof w->reasoning, "%s", req->reasoning);
     w->max_tokens = req->request->max_tokens;
     w->age_ms = req->age_ms;
     w->reserve_all = req->reserve_all;
@@ -256,6 +257,8 @@ static fv_status on_decode(fv_rpc_call *c, grpc_byte_buffer *message) {
     w->follow_ups += w->followed;
     if (w->followed) check_caller(w, c, req->request_id, NULL);
     w->keep_ms = req->keep_ms;
+    snprintf(w->reasoning, sizeof w->reasoning, "%s", req->reasoning);
+    w->inside = req->thinks;
     snprintf(w->share, sizeof w->share, "%s", req->share);
     snprintf(w->tenant, sizeof w->tenant, "%s", req->tenant);
     w->tenant_weight = req->tenant_weight;

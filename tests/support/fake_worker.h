@@ -87,6 +87,8 @@ typedef struct fake_worker {
     char variables[1024]; /* prefill: of its chat; likewise */
     char turns[8192];     /* and its turns, "ROLE: TEXT [MEMBERS]\n" */
     char schema[2048];    /* of the answer, or its structural tags; likewise; "": none */
+    char reasoning[16];   /* its form, behind which the answer's begins */
+    bool inside;          /* decode: the prompt ended in it */
     uint32_t n_images;
     bool special_tokens;
     uint64_t tenant_kv_bytes; /* prefill: likewise */

@@ -44,14 +44,10 @@ bool fv_calls_form_is_special(const fv_calls_form *f);
 /* Tells whether the form's templates take only ids of nine letters and digits for calls. */
 bool fv_calls_form_has_short_ids(const fv_calls_form *f);
 
-/* How a form writes a call around its name and arguments, for a grammar. */
-typedef struct fv_calls_frame {
-    const char *trigger; /* begins every call */
-    const char *before_name, *before_arguments, *end;
-} fv_calls_frame;
-
-/* NULL: the form's marks are special tokens, or its arguments no JSON. */
-const fv_calls_frame *fv_calls_form_frame(const fv_calls_form *f);
+/* Makes the structural tag (grammar/tag_format.c) of an answer with or without calls of these tools, in which arguments of
+ * functions with "strict" are as their parameters say, and others any. Gives *out (json_decref it); NULL with FV_OK: the
+ * form writes arguments in no way that a grammar can hold. */
+fv_status fv_calls_form_tag(const fv_calls_form *f, const json_t *tools, json_t **out);
 
 /* The names of all forms for an error: "hermes, qwen3_xml, ...". */
 const char *fv_calls_form_names(void);

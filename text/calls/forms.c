@@ -3,24 +3,20 @@
 
 #include "text/calls/internal.h"
 
-static const fv_calls_frame hermes = {.trigger = "<tool_call>",
-                                      .before_name = "<tool_call>\n{\"name\": \"",
-                                      .before_arguments = "\", \"arguments\": ",
-                                      .end = "}\n</tool_call>"};
-
 const fv_calls_form fv_calls_forms[] = {
     {.name = "qwen3_xml", /* Qwen3-Coder, Qwen3.5 */
      .marks = {"<tool_call>", "<function="},
      .kept = "<function=",
      .after = {"</tool_call>"},
      .known = {"<function="},
+     .tag = fv_tag_qwen3_xml,
      .scan = fv_scan_xml,
      .read = fv_read_xml},
     {.name = "hermes", /* Qwen2.5, Qwen2.5-VL, Qwen3, Qwen3-VL, Hermes */
      .marks = {"<tool_call>"},
      .after = {"</tool_call>"},
      .known = {"<tool_call>"},
-     .frame = &hermes,
+     .tag = fv_tag_hermes,
      .scan = fv_scan_json_call,
      .read = fv_read_json_call},
     {.name = "mistral",
@@ -28,6 +24,7 @@ const fv_calls_form fv_calls_forms[] = {
      .known = {"[TOOL_CALLS]"},
      .special = true,
      .short_ids = true,
+     .tag = fv_tag_mistral,
      .scan = fv_scan_mistral,
      .read = fv_read_mistral},
     {.name = "gemma", /* FunctionGemma, Gemma 4 */
@@ -43,6 +40,7 @@ const fv_calls_form fv_calls_forms[] = {
      .known = {"<|python_tag|>", "\"parameters\": dictionary"},
      .at_start = true,
      .special = true,
+     .tag = fv_tag_llama3_json,
      .scan = fv_scan_json_call,
      .read = fv_read_json_call},
 };
@@ -71,8 +69,6 @@ const fv_calls_form *fv_calls_form_forced(bool named) {
 }
 
 const char *fv_calls_form_name(const fv_calls_form *f) { return f->name; }
-
-const fv_calls_frame *fv_calls_form_frame(const fv_calls_form *f) { return f->frame; }
 
 bool fv_calls_form_is_special(const fv_calls_form *f) { return f->special; }
 

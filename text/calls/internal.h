@@ -40,7 +40,8 @@ struct fv_calls_form {
     const char *known[FV_CALLS_MARKS]; /* templates with one of these have this form */
     bool at_start; /* '{' at the answer's beginning or behind a call begins a call too */
     bool special, short_ids;
-    const fv_calls_frame *frame; /* NULL: none */
+    json_t *(*tag)(
+        const json_t *tools); /* the format of an answer, NULL: out of memory; NULL: none */
     fv_calls_scan scan;
     fv_calls_read read;
 };
@@ -61,6 +62,12 @@ fv_status fv_calls_report(fv_calls_parser *p, const char *name, const json_t *ar
 const json_t *fv_calls_parameter(const fv_calls_parser *p, const char *tool, const char *name);
 
 bool fv_calls_is_space(char c);
+
+/* tag.c: formats of answers with calls. */
+json_t *fv_tag_hermes(const json_t *tools);
+json_t *fv_tag_qwen3_xml(const json_t *tools);
+json_t *fv_tag_mistral(const json_t *tools);
+json_t *fv_tag_llama3_json(const json_t *tools);
 
 /* span.c: reads one JSON object or list from scan->at on by its quotes and brackets alone. */
 fv_scan_end fv_scan_json(fv_scan *scan, const char *s, size_t n);

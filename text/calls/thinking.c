@@ -30,14 +30,24 @@ const char *fv_thinking_form_name(const fv_thinking_form *f) { return f->name; }
 
 const char *fv_thinking_form_names(void) { return "think, mistral"; }
 
+void fv_thinking_form_marks(const fv_thinking_form *f, const char **opens, const char **closes) {
+    *opens = f->opens;
+    *closes = f->closes;
+}
+
 static bool is_space(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
 
-bool fv_thinking_is_open(const fv_thinking_form *f, const char *prompt, const unsigned char *user,
-                         size_t n) {
-    const size_t mark = strlen(f->opens);
+static bool ends_with(const char *mark, const char *prompt, const unsigned char *user, size_t n) {
+    const size_t all = strlen(mark);
+    return n >= all && memcmp(prompt + n - all, mark, all) == 0 && !memchr(user + n - all, 1, all);
+}
+
+fv_reasoning fv_thinking_after(const fv_thinking_form *f, const char *prompt,
+                               const unsigned char *user, size_t n) {
     while (n > 0 && is_space(prompt[n - 1]) && !user[n - 1]) n--;
-    return n >= mark && memcmp(prompt + n - mark, f->opens, mark) == 0 &&
-           !memchr(user + n - mark, 1, mark);
+    return ends_with(f->opens, prompt, user, n)    ? FV_REASONING_OPEN
+           : ends_with(f->closes, prompt, user, n) ? FV_REASONING_OVER
+                                                   : FV_REASONING_MAY;
 }
 
 fv_thinking fv_thinking_begin(const fv_thinking_form *form, bool open) {

@@ -23,10 +23,18 @@ const fv_thinking_form *fv_thinking_form_of_template(const char *program);
 const char *fv_thinking_form_name(const fv_thinking_form *f);
 const char *fv_thinking_form_names(void); /* all, for an error */
 
-/* Tells whether a prompt of n bytes ends with the opening mark and space, so that the answer begins
- * inside. user: [n] 1: a byte of a turn, which is no mark. */
-bool fv_thinking_is_open(const fv_thinking_form *f, const char *prompt, const unsigned char *user,
-                         size_t n);
+/* Gives the marks, constants. */
+void fv_thinking_form_marks(const fv_thinking_form *f, const char **opens, const char **closes);
+
+typedef enum fv_reasoning {
+    FV_REASONING_MAY = 0, /* the answer may begin with the opening mark */
+    FV_REASONING_OPEN, /* the prompt ends with the opening mark and space: the answer begins inside */
+    FV_REASONING_OVER, /* the prompt ends with the closing mark and space: there is none */
+} fv_reasoning;
+
+/* Tells how a prompt of n bytes ends. user: [n] 1: a byte of a turn, which is no mark. */
+fv_reasoning fv_thinking_after(const fv_thinking_form *f, const char *prompt,
+                               const unsigned char *user, size_t n);
 
 enum { FV_THINKING_HELD_MAX = 128 };
 

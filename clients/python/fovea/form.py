@@ -19,7 +19,7 @@ def json_text(value: Optional[Mapping[str, Any]]) -> str:
 
 def constraint(*, json_schema: Union[str, bool, Mapping[str, Any], None] = None, json_object: bool = False,
                regex: Optional[str] = None, choice: Sequence[str] = (), grammar: Optional[str] = None,
-               structural_tag: Union[str, Mapping[str, Any], None] = None) -> Any:
+               structural_tag: Union[str, Mapping[str, Any], None] = None, after_reasoning: bool = False) -> Any:
     """The message Constraint, or None where no form is asked for. A schema and structural tags may be text or objects.
     ValueError: several forms."""
     forms = {
@@ -33,7 +33,7 @@ def constraint(*, json_schema: Union[str, bool, Mapping[str, Any], None] = None,
     given = {name: value for name, value in forms.items() if value is not None}
     if len(given) > 1:
         raise ValueError(f"an answer has one form; {' and '.join(given)} are given")
-    return pb.Constraint(**given) if given else None
+    return pb.Constraint(**given, after_reasoning=after_reasoning) if given else None
 
 
 def _texts(choice: Sequence[str]) -> Sequence[str]:

@@ -141,10 +141,11 @@ def build(prompt: Union[str, Sequence[Turn]], images: Sequence[Image] = (), poli
           cache_off: bool = False, cache_salt: str = "", json_schema: Union[str, bool, Mapping[str, Any], None] = None,
           json_object: bool = False, regex: Optional[str] = None, choice: Sequence[str] = (), grammar: Optional[str] = None,
           structural_tag: Union[str, Mapping[str, Any], None] = None, tools: Sequence[Mapping[str, Any]] = (),
-          variables: Optional[Mapping[str, Any]] = None) -> Any:
+          variables: Optional[Mapping[str, Any]] = None, after_reasoning: bool = False) -> Any:
     """A GenerateRequest; fields as in inference.proto, which says what 0 and empty mean. None: unset.
 
     json_schema, json_object, regex, choice, grammar, structural_tag: the form of the answer (fovea.form); one at most.
+    after_reasoning: a model that thinks first still does, and the form begins behind that.
     tools, variables: what the chat template is given, as objects of JSON."""
     turns = [Turn("user", prompt, images, videos)] if isinstance(prompt, str) else list(prompt)
     if (images or videos) and not isinstance(prompt, str):
@@ -157,7 +158,7 @@ def build(prompt: Union[str, Sequence[Turn]], images: Sequence[Image] = (), poli
     rules = pb.TokenRules(allowed_token_ids=allowed_token_ids, bad_words=bad_words, min_tokens=min_tokens,
                           stop_token_ids=stop_token_ids,
                           constraint=constraint(json_schema=json_schema, json_object=json_object, regex=regex, choice=choice,
-                                                grammar=grammar, structural_tag=structural_tag))
+                                                grammar=grammar, structural_tag=structural_tag, after_reasoning=after_reasoning))
     given = Policy.parse(policy) if isinstance(policy, str) else policy
     message: Optional[Any] = given.message() if given is not None else None
     return pb.GenerateRequest(prompt=pb.Prompt(chat=chat), images=[pb.Image(data=_bytes(i)) for t in turns for i in t.files()],

@@ -11,6 +11,7 @@
 #include "kernels/cpu/int4_offsets.h"
 #include "kernels/cpu/lanes/lanes.h"
 #include "kernels/cpu/path.h"
+#include "kernels/number_tables.h"
 
 enum { BF16_STEP = 32, BF16_ROWS = 16 }; /* columns of a step, rows of weights of a panel */
 
@@ -57,19 +58,58 @@ static inline __m256i bf16_of_16(__m512 x) {
 /* The parameters of a group of integers (kernels/tensor.h). */
 typedef struct quant_group {
     float scale, zero, min;
+    const float *table;
 } quant_group;
 
-/* Decodes n integers of 8 bits. */
-static inline void int8_group(const int8_t *from, size_t n, quant_group g, uint16_t *to) {
 #ifdef __AVX512F__
+/* How codes of 8 bits become numbers. */
+typedef enum int8_numbers { INT8_INTEGERS, INT8_E4M3, INT8_TABLE } int8_numbers;
+
+/* The numbers of 16 codes in E4M3. The four bits of the exponent count from 2^-7 where those of f32 count
+ * from 2^-127, and subnormal numbers are subnormal in both. */
+static ALWAYS_INLINE __m512 e4m3_numbers(__m512i codes) {
+    __m512i low = _mm512_and_si512(codes, _mm512_set1_epi32(0x7f));
+    __m512 x = _mm512_castsi512_ps(_mm512_slli_epi32(low, 20));
+    x = _mm512_mul_ps(x, _mm512_set1_ps(0x1p120f));
+    x = _mm512_mask_mov_ps(x, _mm512_cmpeq_epi32_mask(low, _mm512_set1_epi32(0x7f)),
+                           _mm512_set1_ps(NAN));
+    __m512i sign = _mm512_slli_epi32(_mm512_xor_si512(codes, low), 24);
+    return _mm512_castsi512_ps(_mm512_or_si512(_mm512_castps_si512(x), sign));
+}
+
+/* The numbers of 16 codes of 8 bits; `how` is a constant after inlining. */
+static ALWAYS_INLINE __m512 int8_numbers_of(__m128i codes, const float *table,
+                                            const int8_numbers how) {
+    if (how == INT8_INTEGERS) return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(codes));
+    __m512i wide = _mm512_cvtepu8_epi32(codes);
+    return how == INT8_E4M3 ? e4m3_numbers(wide) : _mm512_i32gather_ps(wide, table, 4);
+}
+
+static ALWAYS_INLINE void int8_decoded(const int8_t *from, size_t n, quant_group g,
+                                       const int8_numbers how, uint16_t *to) {
     for (size_t i = 0; i < n; i += 16) {
         __mmask16 mask = (__mmask16)(n - i < 16 ? (1u << (n - i)) - 1 : 0xffff);
-        __m512 x = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_maskz_loadu_epi8(mask, from + i)));
+        __m512 x = int8_numbers_of(_mm_maskz_loadu_epi8(mask, from + i), g.table, how);
         x = _mm512_fmadd_ps(_mm512_set1_ps(g.scale), x, _mm512_set1_ps(-g.min));
         _mm256_mask_storeu_epi16(to + i, mask, bf16_of_16(x));
     }
+}
+#endif
+
+/* Decodes n integers or codes of 8 bits. */
+static inline void int8_group(const int8_t *from, size_t n, quant_group g, uint16_t *to) {
+#ifdef __AVX512F__
+    if (!g.table)
+        int8_decoded(from, n, g, INT8_INTEGERS, to);
+    else if (g.table == fv_e4m3)
+        int8_decoded(from, n, g, INT8_E4M3, to);
+    else
+        int8_decoded(from, n, g, INT8_TABLE, to);
 #else
-    for (size_t i = 0; i < n; i++) to[i] = bf16_of_f32(fmaf(g.scale, (float)from[i], -g.min));
+    for (size_t i = 0; i < n; i++) {
+        float x = g.table ? g.table[(uint8_t)from[i]] : (float)from[i];
+        to[i] = bf16_of_f32(fmaf(g.scale, x, -g.min));
+    }
 #endif
 }
 
@@ -80,6 +120,7 @@ typedef __m512i int4_table; /* the table twice, as a lookup has indices of five 
 static ALWAYS_INLINE int4_table int4_table_of(quant_group g, const bool symmetric) {
     const __m512 all = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     __m512 x = _mm512_sub_ps(all, _mm512_set1_ps(symmetric ? 8.0f : g.zero));
+    if (!symmetric && g.table) x = _mm512_loadu_ps(g.table);
     x = symmetric ? _mm512_mul_ps(_mm512_set1_ps(g.scale), x)
                   : _mm512_fmadd_ps(_mm512_set1_ps(g.scale), x, _mm512_set1_ps(-g.min));
 #ifdef __AVX512BF16__
@@ -118,7 +159,10 @@ typedef struct int4_table {
 static inline int4_table int4_table_of(quant_group g, bool symmetric) {
     int4_table t;
     (void)symmetric;
-    for (int i = 0; i < 16; i++) t.of[i] = bf16_of_f32(fmaf(g.scale, (float)i - g.zero, -g.min));
+    for (int i = 0; i < 16; i++) {
+        float x = g.table ? g.table[i] : (float)i - g.zero;
+        t.of[i] = bf16_of_f32(fmaf(g.scale, x, -g.min));
+    }
     return t;
 }
 
@@ -130,12 +174,12 @@ static inline void int4_columns(const uint8_t *from, size_t n, int4_table table,
 /* The parameters of group g of q; `type` and `symmetric` are constants after inlining. */
 static ALWAYS_INLINE quant_group group_at(const fv_quant *q, size_t g, const fv_dtype type,
                                           const bool symmetric) {
-    if (symmetric) return (quant_group){widened(q->scale, type, g), 8.0f, 0.0f};
+    if (symmetric) return (quant_group){widened(q->scale, type, g), 8.0f, 0.0f, NULL};
     return (quant_group){widened(q->scale, type, g),
                          q->zero  ? (float)q->zero[g]
                          : q->min ? 0.0f
                                   : 8.0f,
-                         q->min ? q->min[g] : 0.0f};
+                         q->min ? q->min[g] : 0.0f, q->table};
 }
 
 /* Decodes n columns at `from`, which is in group g with `left` columns to go; `group`: columns of a
@@ -202,7 +246,7 @@ static inline void quantized_row(const fv_tensor *w, size_t row, size_t k, size_
     g += row * (size_t)q->groups;
     if (w->dtype == FV_INT8)
         int8_row(q, (const int8_t *)from + k, n, g, left, to);
-    else if (q->zero || q->min || q->scale_type != FV_BF16)
+    else if (q->zero || q->min || q->table || q->scale_type != FV_BF16)
         int4_row(q, from + k / 2, n, g, left, (size_t)q->group, q->scale_type, false, to);
     else if (q->group == BF16_STEP)
         int4_row(q, from + k / 2, n, g, BF16_STEP, BF16_STEP, FV_BF16, true, to);
@@ -214,7 +258,8 @@ static inline void quantized_row(const fv_tensor *w, size_t row, size_t k, size_
 static inline int int4_scales(const fv_tensor *w) {
 #ifdef __AVX512F__
     const fv_quant *q = w->quant;
-    if (w->dtype != FV_INT4 || q->scale_type != FV_BF16 || q->zero || q->min) return 0;
+    if (w->dtype != FV_INT4 || q->scale_type != FV_BF16) return 0;
+    if (q->zero || q->min || q->table) return 0;
     return q->group == 32 || q->group == 128 ? BLOCK_COLUMNS / q->group : 0;
 #else
     (void)w;

@@ -7,15 +7,15 @@ static float decoded(const fv_tensor *w, size_t n, size_t k) {
     const fv_quant *q = w->quant;
     size_t g = n * (size_t)q->groups + k / (size_t)q->group;
     const uint8_t *row = (const uint8_t *)w->data + n * q->row_bytes;
-    int integer, zero = 0;
-    if (w->dtype == FV_INT8) {
-        integer = ((const int8_t *)row)[k];
-    } else {
-        integer = k % 2 ? row[k / 2] / 16 : row[k / 2] % 16;
-        zero = q->zero ? q->zero[g] : q->min ? 0 : 8;
-    }
-    float scale = widened(q->scale, q->scale_type, g), min = q->min ? q->min[g] : 0.0f;
-    return f32_of_bf16(bf16_of_f32(fmaf(scale, (float)(integer - zero), -min)));
+    int code = w->dtype == FV_INT8 ? row[k] : k % 2 ? row[k / 2] / 16 : row[k / 2] % 16;
+    float scale = widened(q->scale, q->scale_type, g), min = q->min ? q->min[g] : 0.0f, number;
+    if (q->table)
+        number = q->table[code];
+    else if (w->dtype == FV_INT8)
+        number = (float)(int8_t)code;
+    else
+        number = (float)(code - (q->zero ? q->zero[g] : q->min ? 0 : 8));
+    return f32_of_bf16(bf16_of_f32(fmaf(scale, number, -min)));
 }
 
 static float dot(const float *x, const fv_tensor *w, size_t n) {

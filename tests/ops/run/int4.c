@@ -1,6 +1,7 @@
 /* Products with weights in groups of 4- or 8-bit integers: the plain path's bits, and results
  * computed by hand. Groups of 32 or 16 in int8 are summed as integers where they have no min,
  * groups in int4 with `integers`. The CPU only. */
+#include "kernels/number_tables.h"
 #include "tests/ops/run/run.h"
 
 /* Weights [N, K] whose integers and scales end at the end of a mapping. */
@@ -42,7 +43,28 @@ static void weights_free(weights *w) {
     tensor_unguard(&w->scales);
     free((void *)(uintptr_t)w->quant.zero);
     free((void *)(uintptr_t)w->quant.min);
+    free((void *)(uintptr_t)w->quant.order);
     tensor_unguard(&w->at);
+}
+
+/* Makes the integers codes of a table. The codes of E4M3 that are NaN become others: a single one would make the
+ * whole output NaN. */
+static void add_table(weights *w) {
+    static const float *const of_int8[] = {fv_e4m3, fv_e2m1_bytes}, *const of_int4[] = {fv_nf4,
+                                                                                        fv_e2m1};
+    const bool int8 = w->w.dtype == FV_INT8;
+    w->quant.table = (int8 ? of_int8 : of_int4)[random_int(0, 1)];
+    w->quant.integers = false;
+    if (w->quant.table != fv_e4m3) return;
+    uint8_t *code = w->w.data;
+    for (size_t i = 0; i < (size_t)w->w.rows * w->quant.row_bytes; i++)
+        if ((code[i] & 0x7f) == 0x7f) code[i] ^= 1;
+}
+
+static void add_order(weights *w) {
+    int32_t *order = room((size_t)w->w.cols * sizeof *order);
+    for (int k = 0; k < w->w.cols; k++) order[k] = random_int(0, w->w.cols - 1);
+    w->quant.order = order;
 }
 
 static void linear_once(device_test *d, fv_dtype dtype, int M, int K, int N, int group,
@@ -50,6 +72,8 @@ static void linear_once(device_test *d, fv_dtype dtype, int M, int K, int N, int
     fv_tensor x = tensor_new(FV_F32, M, K, random_int(0, 3)), y = tensor_new(FV_F32, M, N, 0);
     weights w;
     weights_new(&w, dtype, N, K, group, random_int(0, 1), random_int(0, 1), specials);
+    if (!w.quant.zero && random_int(0, 1)) add_table(&w);
+    if (random_int(0, 3) == 0) add_order(&w);
     fill_normal(&x, specials && random_int(0, 1) ? 0x1p-100f : 1);
     if (specials && M) fill_specials(&x, PICK(20, 1000));
     fill_normal(&y, 1);
@@ -106,10 +130,11 @@ static void every_scale(device_test *d, int M, int group, bool integers) {
 }
 
 /* Each weight of a row against its equation in double; x picks one at a time. */
-static void decoded(device_test *d, fv_dtype dtype, int group, bool zero) {
+static void decoded(device_test *d, fv_dtype dtype, int group, bool zero, bool table) {
     enum { K = 70 };
     weights w;
     weights_new(&w, dtype, 1, K, group, zero, true, false);
+    if (table) add_table(&w);
     const fv_quant *q = &w.quant;
     fv_tensor scale = fv_tensor_of((void *)(uintptr_t)q->scale, q->scale_type, 1, q->groups);
     for (int k = 0; k < K; k++) {
@@ -121,7 +146,8 @@ static void decoded(device_test *d, fv_dtype dtype, int group, bool zero) {
         int g = k / group, code = ((uint8_t *)w.w.data)[k / 2] >> k % 2 * 4 & 15;
         if (dtype == FV_INT8) code = ((int8_t *)w.w.data)[k];
         if (zero) code -= q->zero[g];
-        double want = get(&scale, 0, g) * code - (double)q->min[g];
+        double number = table ? (double)q->table[(uint8_t)code] : code;
+        double want = get(&scale, 0, g) * number - (double)q->min[g];
         check(fabs((double)y[0] - want) <= fabs(want) * 0x1p-8, "column %d is %g, not %g", k,
               (double)y[0], want);
     }
@@ -200,6 +226,56 @@ static void nibbles_by_hand(device_test *d) {
     }
 }
 
+/* Every code of E4M3 by its equation, and the codes of E2M1 in a byte. */
+static void tables_by_hand(void) {
+    for (int code = 0; code < 256; code++) {
+        int e = code >> 3 & 15, m = code & 7;
+        double want = e ? ldexp(8 + m, e - 10) : ldexp(m, -9);
+        if (code & 128) want = -want;
+        double found = (double)fv_e4m3[code];
+        bool same =
+            (code & 127) == 127 ? isnan(found) : found == want && !signbit(found) == !signbit(want);
+        check(same, "code %d of E4M3 is %g, not %g", code, found, want);
+        check(same_f32(fv_e2m1_bytes[code], fv_e2m1[code & 15]), "code %d of E2M1 differs", code);
+    }
+}
+
+/* Parts of one call, two of which read x in the same order and one as it is. */
+static void orders(device_test *d, int M) {
+    enum { N = 20, K = 96, PARTS = 3 };
+    fv_tensor x = tensor_new(FV_F32, M, K, 3), there = tensor_new(FV_F32, M, K, 0);
+    fv_tensor y[PARTS], want[PARTS];
+    weights w[PARTS];
+    fill_normal(&x, 1);
+    fv_linear_args a = {.x = x, .n_part = PARTS};
+    for (int p = 0; p < PARTS; p++) {
+        weights_new(&w[p], FV_INT4, N, K, 32, true, false, false);
+        y[p] = tensor_new(FV_F32, M, N, 0);
+        want[p] = tensor_new(FV_F32, M, N, 0);
+        a.part[p] = (fv_linear_part){.w = w[p].w, .y = y[p]};
+    }
+    add_order(&w[0]);
+    const int32_t *order = w[0].quant.order;
+    w[2].quant.order = order;
+    must(d->be.ops->linear(&d->be, &a));
+    w[0].quant.order = w[2].quant.order = NULL;
+    for (int m = 0; m < M; m++)
+        for (int k = 0; k < K; k++) put(&there, m, k, (float)get(&x, m, order[k]));
+    for (int p = 0; p < PARTS; p++) {
+        fv_linear_args one = {.x = p == 1 ? x : there, .n_part = 1, .part = {a.part[p]}};
+        one.part[0].y = want[p];
+        must(d->plain.ops->linear(&d->plain, &one));
+        check(first_difference(y[p].data, want[p].data, (size_t)M * N) < 0,
+              "part %d of %d rows in another order: bits differ", p, M);
+        free(y[p].data);
+        free(want[p].data);
+    }
+    w[0].quant.order = order;
+    for (int p = 0; p < PARTS; p++) weights_free(&w[p]);
+    free(x.data);
+    free(there.data);
+}
+
 /* Parts of one call, in groups of 32 and of `second`, share x. */
 static void parts(device_test *d, fv_dtype dtype, int M, int K, int second, bool specials) {
     enum { N = 35 };
@@ -263,9 +339,13 @@ static void test_linear_int4(device_test *d) {
     linear_once(d, FV_INT8, 33, 801, 300, 16, false);
     linear_once(d, FV_INT8, 801, 290, 67, 16, false);
     group("linear in groups: each weight by hand");
-    decoded(d, FV_INT4, 32, true);
-    decoded(d, FV_INT4, 32, false);
-    decoded(d, FV_INT8, 16, false);
+    decoded(d, FV_INT4, 32, true, false);
+    decoded(d, FV_INT4, 32, false, false);
+    decoded(d, FV_INT8, 16, false, false);
+    decoded(d, FV_INT4, 32, false, true);
+    decoded(d, FV_INT8, 16, false, true);
+    tables_by_hand();
+    for (int M = 1; M < 40; M += 19) orders(d, M);
     integers_by_hand(d);
     halves_by_hand(d);
     nibbles_by_hand(d);

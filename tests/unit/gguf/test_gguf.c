@@ -11,7 +11,7 @@
 #include "tests/support/gguf_file.h"
 #include "text/tokenizer.h"
 
-enum { F32 = 0, Q4_0 = 2, Q2_K = 10 };
+enum { F32 = 0, Q4_0 = 2, IQ1_S = 19 };
 
 static const int64_t embed_shape[] = {6, 64};
 
@@ -48,7 +48,8 @@ static char *made(gguf_file *f, const char *name, const char *words) {
     unsigned char *bytes;
     char *text = NULL;
     fv_status st = parsed(f, &g, &bytes);
-    if (st == FV_OK) st = fv_gguf_make_text(g, name, &text);
+    if (st == FV_OK)
+        st = fv_gguf_make_text(&(fv_gguf_set){(const fv_gguf *const *)&g, 1, NULL}, name, &text);
     if (words) {
         cr_assert_neq(st, FV_OK, "it lacks '%s'", words);
         cr_assert(strstr(fv_last_error(), words), "'%s' lacks '%s'", fv_last_error(), words);
@@ -146,8 +147,12 @@ Test(gguf, numbers_that_are_not_finite_or_have_no_place_are_refused) {
 
 Test(gguf, other_models_are_refused_by_name) {
     gguf_file f = {0};
-    put_model(&f, "gemma3", NULL);
-    made(&f, "config.json", "general.architecture is 'gemma3'");
+    put_model(&f, "mamba", NULL);
+    made(&f, "config.json", "general.architecture is 'mamba'");
+    put_model(&f, "clip", NULL);
+    made(&f, "config.json", "this one with --mmproj");
+    put_model(&f, "qwen2vl", NULL);
+    made(&f, "config.json", "'qwen2vl.rope.dimension_sections' must be three numbers");
     put_model(&f, "llama", "block_count");
     made(&f, "config.json", "key 'llama.block_count' is missing");
     put_model(&f, "llama", NULL);
@@ -158,7 +163,7 @@ Test(gguf, other_models_are_refused_by_name) {
     made(&f, "config.json", "a part of each head");
     put_model(&f, "llama", NULL);
     gguf_put_u32(&f, "split.count", 3);
-    made(&f, "config.json", "llama-gguf-split --merge");
+    made(&f, "config.json", "is file 1 of 3 by its metadata, and 1 of 1 by its name");
     put_model(&f, "llama", NULL);
     gguf_put_text(&f, "llama.rope.freq_base", "many");
     made(&f, "config.json", "'llama.rope.freq_base' must be a number");
@@ -171,9 +176,9 @@ Test(gguf, other_models_are_refused_by_name) {
 Test(gguf, types_that_are_not_read_are_refused_with_what_to_take) {
     gguf_file f = {0};
     static const int64_t shape[] = {2, 256};
-    static const unsigned char block[168];
-    gguf_put_tensor(&f, "blk.0.attn_q.weight", Q2_K, 2, shape, block, sizeof block);
-    made(&f, "config.json", "of type Q2_K");
+    static const unsigned char block[100];
+    gguf_put_tensor(&f, "blk.0.attn_q.weight", IQ1_S, 2, shape, block, sizeof block);
+    made(&f, "config.json", "of type IQ1_S");
     gguf_put_tensor(&f, "blk.0.attn_q.weight", 4711, 2, shape, block, sizeof block);
     made(&f, "config.json", "of type number 4711");
     static const int64_t odd[] = {2, 48};
@@ -217,7 +222,12 @@ Test(gguf, tensors_have_the_names_of_hugging_face) {
         {"blk.12.attn_q.bias", "model.layers.12.self_attn.q_proj.bias"},
         {"blk.0.attn_k_norm.weight", "model.layers.0.self_attn.k_norm.weight"},
         {"blk.3.ffn_down.weight", "model.layers.3.mlp.down_proj.weight"},
-        {"blk.3.ffn_norm.weight", "model.layers.3.post_attention_layernorm.weight"}};
+        {"blk.3.ffn_norm.weight", "model.layers.3.post_attention_layernorm.weight"},
+        {"v.blk.7.ln2.bias", "vision_tower.vision_model.encoder.layers.7.layer_norm2.bias"},
+        {"v.position_embd.weight",
+         "vision_tower.vision_model.embeddings.position_embedding.weight"},
+        {"mm.2.weight", "multi_modal_projector.linear_2.weight"},
+        {"v.deepstack.5.fc1.bias", "visual.deepstack_merger_list.5.linear_fc1.bias"}};
     char out[FV_GGUF_NAME_MAX];
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         cr_assert(fv_gguf_hub_name(names[i][0], out));
@@ -225,7 +235,7 @@ Test(gguf, tensors_have_the_names_of_hugging_face) {
         cr_assert(fv_gguf_own_name(names[i][1], out));
         cr_assert_str_eq(out, names[i][0]);
     }
-    cr_assert(!fv_gguf_hub_name("blk.0.ffn_gate_inp.weight", out));
+    cr_assert(!fv_gguf_hub_name("blk.0.ssm_a", out));
     cr_assert(!fv_gguf_hub_name("blk.x.attn_q.weight", out));
     cr_assert(!fv_gguf_hub_name("blk.7", out));
 }
@@ -319,6 +329,7 @@ static void same_tokenizer(const char *name, const char *model, const char *pre)
     fv_tokenizer *own, *tok;
     json_t *root = golden(name, path);
     put_tokenizer(&f, root, model, pre);
+    if (strcmp(name, "gemma") == 0) gguf_put_bool(&f, "tokenizer.ggml.add_space_prefix", 0);
     json_decref(root);
     char *text = made(&f, "tokenizer.json", NULL), *json;
     cr_assert_eq(fv_tokenizer_parse(text, strlen(text), name, &tok), FV_OK, "%s", fv_last_error());
@@ -346,10 +357,28 @@ Test(gguf, byte_level_tokenizers_give_the_ids_of_tokenizer_json) {
     same_tokenizer("smollm2", "gpt2", "smollm");
     same_tokenizer("tekken", "gpt2", "tekken");
     same_tokenizer("gpt2", "gpt2", "gpt-2");
+    same_tokenizer("o200k", "gpt2", "gpt-4o");
+}
+
+/* Qwen3.5's words are Qwen2's, with marks among the letters. */
+Test(gguf, marks_belong_to_words_in_qwen35) {
+    static const char *const pre[] = {"qwen2", "qwen35"};
+    static const char *const want[] = {"]?\\\\p{L}+|", "]?[\\\\p{L}\\\\p{M}]+|"};
+    char path[4096];
+    for (int i = 0; i < 2; i++) {
+        gguf_file f = {0};
+        json_t *root = golden("qwen2", path);
+        put_tokenizer(&f, root, "gpt2", pre[i]);
+        json_decref(root);
+        char *text = made(&f, "tokenizer.json", NULL);
+        cr_assert(strstr(text, want[i]), "%.900s", strstr(text, "Regex"));
+        free(text);
+    }
 }
 
 Test(gguf, sentencepiece_tokenizers_give_the_ids_of_tokenizer_json) {
     same_tokenizer("llama2", "llama", NULL);
+    same_tokenizer("gemma", "llama", NULL);
 }
 
 static void put_vocab(gguf_file *f, size_t n, const char *const *token, const int32_t *type,

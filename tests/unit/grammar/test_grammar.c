@@ -67,6 +67,131 @@ Test(grammar, structural_tags) {
                   LIST("<f=x>", "<f=now>{}</f>", "<f=now>{\"a\":1}"));
 }
 
+Test(grammar, a_text_begins_behind_the_reasoning) {
+    const fv_grammar_spec spec = {.kind = FV_GRAMMAR_REGEX,
+                                  .text = "[0-9]+",
+                                  .n_text = 6,
+                                  .opens = "<think>",
+                                  .closes = "</think>"};
+    fv_grammar *g;
+    fv_matcher *m;
+    bool legal;
+    cr_assert_eq(fv_grammar_compile(&spec, NULL, &g), FV_OK, "%s", fv_last_error());
+    cr_expect_eq(reads(g, "12"), 2, "no reasoning");
+    cr_expect_eq(reads(g, "\n<think>\nIt is </think, 7 or <8>?\n</think>\n\n12"), 2);
+    cr_expect_eq(reads(g, "<think></think>1"), 2);
+    cr_expect_eq(reads(g, "<think>It is red."), 1, "an answer does not end inside");
+    cr_expect_eq(reads(g, "<think>a</think>"), 1, "nor before its text");
+    cr_expect_eq(reads(g, "<think>a</think>b"), 0);
+    cr_expect_eq(reads(g, "<think>a</think>1<think>"), 0);
+    cr_expect_eq(reads(g, "<thin1"), 0);
+    cr_assert_eq(fv_matcher_open(g, byte_trie(), false, &m), FV_OK);
+    cr_assert_eq(fv_matcher_continue(m, "<think>"), FV_OK, "%s", fv_last_error());
+    cr_assert_eq(fv_matcher_push_text(m, "red</think>\n", 12, &legal), FV_OK);
+    cr_expect(legal && !fv_matcher_may_end(m));
+    cr_assert_eq(fv_matcher_push_text(m, "1", 1, &legal), FV_OK);
+    cr_expect(legal && fv_matcher_may_end(m));
+    cr_assert_eq(fv_matcher_continue(m, FV_GRAMMAR_THOUGHT), FV_OK, "%s", fv_last_error());
+    cr_assert_eq(fv_matcher_push_text(m, "<", 1, &legal), FV_OK);
+    cr_expect_not(legal, "there is no reasoning, nor space");
+    cr_assert_eq(fv_matcher_push_text(m, "1", 1, &legal), FV_OK);
+    cr_expect(legal && fv_matcher_may_end(m));
+    cr_expect_eq(fv_matcher_continue(m, "<b>"), FV_EINVAL);
+    fv_matcher_close(m);
+    fv_grammar_unref(g);
+}
+
+Test(grammar, a_compilation_can_be_tried_with_few_steps) {
+    const char *text = "(a|b)*a(a|b){9}c";
+    const fv_grammar_spec spec = {.kind = FV_GRAMMAR_REGEX, .text = text, .n_text = strlen(text)};
+    fv_grammar *g = NULL;
+    cr_expect_eq(fv_grammar_get_within(&spec, 10, &g), FV_EBUSY);
+    cr_expect_null(g);
+    cr_expect_eq(fv_grammar_get(&spec, &g), FV_OK, "the trial is not kept as a refusal");
+    fv_grammar_unref(g);
+    cr_expect_eq(fv_grammar_get_within(&spec, 10, &g), FV_OK, "it is known by now");
+    fv_grammar_unref(g);
+}
+
+Test(grammar, grammars_with_and_without_reasoning_are_told_apart) {
+    fv_grammar_spec spec = {.kind = FV_GRAMMAR_REGEX, .text = "b{3}", .n_text = 4};
+    fv_grammar *plain, *after;
+    cr_assert_eq(fv_grammar_get(&spec, &plain), FV_OK);
+    spec.opens = "<t>";
+    spec.closes = "</t>";
+    cr_assert_eq(fv_grammar_get(&spec, &after), FV_OK);
+    cr_expect_eq(reads(plain, "<t></t>bbb"), 0);
+    cr_expect_eq(reads(after, "<t></t>bbb"), 2);
+    fv_grammar_unref(plain);
+    fv_grammar_unref(after);
+}
+
+/* ---- formats of structural tags ------------------------------------------------------------- */
+
+#define FORMAT(text) "{\"type\":\"structural_tag\",\"format\":" text "}"
+#define CONST(text) "{\"type\":\"const_string\",\"value\":\"" text "\"}"
+#define INT "{\"type\":\"json_schema\",\"json_schema\":{\"type\":\"integer\"}}"
+#define TAG(begin, content, end)                                                                   \
+    "{\"type\":\"tag\",\"begin\":" begin ",\"content\":" content ",\"end\":\"" end "\"}"
+
+Test(grammar, formats_of_tags) {
+    check_answers(
+        FV_GRAMMAR_STRUCTURAL_TAG,
+        FORMAT("{\"type\":\"sequence\",\"elements\":[" CONST(
+            "n=") "," INT
+                  ",{\"type\":\"or\",\"elements\":[" CONST("!") ",{\"type\":\"regex\","
+                                                                "\"pattern\":\"[a-c]+\"}]}]}"),
+        LIST("n=12!", "n=1abc"), LIST("n=1", "n=!", "1!"));
+    check_answers(FV_GRAMMAR_STRUCTURAL_TAG,
+                  FORMAT(TAG("\"<a>\"", "{\"type\":\"any_text\"}", "</a>")),
+                  LIST("<a></a>", "<a>b</a </b></a>"), LIST("<a>", "<a>x</a>y</a>"));
+    check_answers(FV_GRAMMAR_STRUCTURAL_TAG,
+                  FORMAT("{\"type\":\"triggered_tags\",\"triggers\":[\"<n\"],\"tags\":[" TAG(
+                      "\"<n=\"", INT, ">") "]}"),
+                  LIST("", "a <n=1> b<n=2>", "<"), LIST("<n", "<n=x>", "<n=1"));
+    check_answers(FV_GRAMMAR_STRUCTURAL_TAG,
+                  FORMAT("{\"type\":\"triggered_tags\",\"at_least_one\":true,\"stop_after_first\":"
+                         "true,\"triggers\":[\"<n\"],\"tags\":[" TAG("\"<n=\"", INT, ">") "]}"),
+                  LIST("a <n=1>"), LIST("", "<n=1>b", "<n=1><n=1>"));
+    check_answers(FV_GRAMMAR_STRUCTURAL_TAG,
+                  FORMAT("{\"type\":\"tags_with_separator\",\"separator\":\", \",\"tags\":[" TAG(
+                      "\"(\"", INT, ")") "]}"),
+                  LIST("", "(1)", "(1), (2), (3)"), LIST("(1),(2)", "(1), "));
+    check_refused(FV_GRAMMAR_STRUCTURAL_TAG, FORMAT("{\"type\":\"wish\"}"),
+                  "'wish' is not supported");
+    check_refused(FV_GRAMMAR_STRUCTURAL_TAG,
+                  FORMAT("{\"type\":\"triggered_tags\",\"triggers\":[\"<n\"],\"tags\":[" TAG(
+                      "\"<m\"", INT, ">") "]}"),
+                  "begins with no trigger");
+    check_refused(FV_GRAMMAR_STRUCTURAL_TAG, FORMAT("{\"type\":\"sequence\"}"),
+                  "`elements` must be");
+}
+
+Test(grammar, parameters_of_calls_as_qwen_writes_them) {
+    check_answers(
+        FV_GRAMMAR_STRUCTURAL_TAG,
+        FORMAT("{\"type\":\"qwen_xml_parameter\",\"json_schema\":{\"type\":\"object\",\"$defs\":{"
+               "\"k\":{\"type\":\"integer\"}},\"properties\":{\"s\":{\"type\":\"string\"},\"e\":{"
+               "\"enum\":[\"x\",\"y z\"]},\"l\":{\"type\":\"array\",\"items\":{\"$ref\":\"#/$defs/"
+               "k\"}},\"o\":{\"anyOf\":[{\"type\":\"string\"},{\"type\":\"null\"}]}},\"required\":["
+               "\"s\"],\"additionalProperties\":false}}"),
+        LIST("<parameter=s>\n<b>5\n6\n</parameter>\n",
+             "<parameter=s>\n\n</parameter>\n<parameter=e>\ny "
+             "z\n</parameter>\n<parameter=l>\n[1,2]\n"
+             "</parameter>\n<parameter=o>\nnull\n</parameter>\n"),
+        LIST("", "<parameter=e>\nx\n</parameter>\n",
+             "<parameter=s>\na\n</parameter>\n<parameter=e>\nz\n</parameter>\n",
+             "<parameter=s>\na\n</parameter>\n<parameter=l>\n[\"1\"]\n</parameter>\n"));
+    check_refused(FV_GRAMMAR_STRUCTURAL_TAG,
+                  FORMAT("{\"type\":\"qwen_xml_parameter\",\"json_schema\":{\"properties\":{\"s\":{"
+                         "\"type\":\"string\",\"allOf\":[]}}}}"),
+                  "parameter 's': a string may have");
+    check_refused(
+        FV_GRAMMAR_STRUCTURAL_TAG,
+        FORMAT("{\"type\":\"qwen_xml_parameter\",\"json_schema\":{\"properties\":{\"s\":{}}}}"),
+        "its `type` must be given");
+}
+
 /* ---- masks ---------------------------------------------------------------------------------- */
 
 enum { N_TOKEN = 8 };
@@ -104,6 +229,26 @@ Test(grammar, a_mask_has_the_tokens_that_may_be_next) {
     cr_assert_eq(mask_after(m, (int32_t[]){6}, 1), 1 << 7);
     cr_assert_eq(fv_matcher_seek(m, (int32_t[]){3}, 1), FV_EINVAL, "a token that is not legal");
     cr_assert_eq(fv_matcher_seek(m, (int32_t[]){0}, 1), FV_EINVAL, "a token without bytes");
+    fv_matcher_close(m);
+    fv_grammar_unref(g);
+    fv_token_trie_free(t);
+}
+
+Test(grammar, a_mark_may_be_a_special_token) {
+    static const char *const word[] = {"<t>", FV_TOKEN_SPECIAL "<t>", FV_TOKEN_SPECIAL "</t>", "a",
+                                       "b",   FV_TOKEN_SPECIAL "<s>"};
+    const size_t bytes[] = {3, 4, 5, 1, 1, 4};
+    const fv_grammar_spec spec = {
+        .kind = FV_GRAMMAR_REGEX, .text = "a", .n_text = 1, .opens = "<t>", .closes = "</t>"};
+    fv_token_trie *t;
+    fv_grammar *g;
+    fv_matcher *m;
+    cr_assert_eq(fv_token_trie_make(word, bytes, 6, &t), FV_OK);
+    cr_assert_eq(fv_grammar_compile(&spec, NULL, &g), FV_OK);
+    cr_assert_eq(fv_matcher_open(g, t, false, &m), FV_OK);
+    cr_assert_eq(mask_after(m, NULL, 0), 1 << 0 | 1 << 1 | 1 << 3);
+    cr_assert_eq(mask_after(m, (int32_t[]){1}, 1), 1 << 0 | 1 << 2 | 1 << 3 | 1 << 4);
+    cr_assert_eq(mask_after(m, (int32_t[]){1, 4, 2}, 3), 1 << 3);
     fv_matcher_close(m);
     fv_grammar_unref(g);
     fv_token_trie_free(t);

@@ -279,13 +279,13 @@ Test(compressed, other_schemes_are_refused_by_name) {
             "{\"location\": "
             "\"input\"}]}}}",
             "transform_config");
-    refused("int8", "quant_method", "\"gptq\"", "asks for gptq weights");
-    refused("int8", "input_activations", "null", "W8A8");
+    refused("int8", "quant_method", "\"hqq\"", "asks for hqq weights");
+    refused("int8", "input_activations", "null", "must be F32, BF16 or F16 of shape");
     refused("int8", "output_activations", "{\"num_bits\": 8}", "output_activations");
     refused("int8", "input_activations.dynamic", "false", "dynamic per token");
     refused("int8", "weights.strategy", "\"tensor\"", "a scale per channel");
     refused("int8", "weights.num_bits", "3", "8 bits in groups, with 4 bits");
-    refused("int8", "weights.type", "\"float\"", "int weights");
+    refused("int8", "weights.type", "\"float\"", "must be F32, BF16 or F16 of shape");
     refused("int8", "config_groups", "{}", "no quantization_config for 8 bits");
     refused("int4", "config_groups", "{}", "no quantization_config for 4 bits");
     refused("int4", "weights.group_size", "24", "a multiple of 32 columns");

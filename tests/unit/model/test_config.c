@@ -136,6 +136,19 @@ Test(config, null_means_absent) {
 
 /* ---- effects of keys --------------------------------------------------------------------- */
 
+Test(config, a_model_type_of_its_own_with_a_known_class_is_that_class) {
+    fv_model_config c = parse("{\"model_type\":\"acme_7b\",\"architectures\":[\"AcmeModel\","
+                              "\"MistralForCausalLM\"],\"hidden_size\":1024}");
+    cr_assert_str_eq(c.text.family, "mistral");
+    c = parse("{\"model_type\":\"llava\",\"architectures\":[\"AcmeVisionModel\"],"
+              "\"image_token_index\":5}");
+    cr_assert_str_eq(c.family->name, "llava");
+    c = parse("{\"model_type\":\"acme_vl\",\"architectures\":[\"LlavaForConditionalGeneration\"],"
+              "\"image_token_index\":5,\"vision_config\":{\"model_type\":\"pixtral\"},"
+              "\"vision_feature_layer\":-1,\"vision_feature_select_strategy\":\"full\"}");
+    cr_assert_str_eq(c.family->name, "pixtral");
+}
+
 Test(config, the_architecture_names_the_family_when_model_type_does_not) {
     cr_assert_str_eq(parse("{\"architectures\":[\"Qwen2ForCausalLM\"]}").text.family, "qwen2");
     cr_assert(parse("{\"architectures\":[\"LlavaForConditionalGeneration\"],"
@@ -350,15 +363,15 @@ Test(config, unsupported_families_are_named) {
         {TEXT("\"model_type\":\"gemma\""), FV_EUNSUPPORTED,
          "text_config: unsupported model_type 'gemma'; supported: the text models llama, mistral, "
          "ministral3, granite, phi3, qwen2, qwen3, qwen2_vl_text, qwen2_5_vl_text, qwen3_vl_text, "
-         "qwen3_vl_moe_text, qwen3_5_text, qwen3_5_moe_text, glm4v_text, glm_ocr_text and "
-         "gemma3_text"},
+         "qwen3_vl_moe_text, qwen3_5_text, qwen3_5_moe_text, glm4v_text, glm_ocr_text, "
+         "gemma3_text, gemma4_text and gemma4_unified_text"},
         {VISION("\"model_type\":\"siglip2_vision_model\""), FV_EUNSUPPORTED,
          "vision_config: unsupported model_type 'siglip2_vision_model'; supported: the towers "},
         {"{\"model_type\":\"llava\",\"mm_vision_tower\":\"x\"}", FV_EUNSUPPORTED,
          "original LLaVA layout"},
         {"{\"model_type\":\"llava\",\"text_config\":[]}", FV_EDATA, "must be objects"},
         {"{\"model_type\":\"llava\",\"vision_config\":3}", FV_EDATA, "must be objects"},
-        {TOP("\"quantization_config\":{\"quant_method\":\"awq\"}"), FV_EUNSUPPORTED, "awq weights"},
+        {TOP("\"quantization_config\":{\"quant_method\":\"hqq\"}"), FV_EUNSUPPORTED, "hqq weights"},
         {TEXT("\"quantization_config\":{}"), FV_EUNSUPPORTED, "quantized weights"},
     };
     REFUSE_ALL(list);

@@ -73,8 +73,9 @@ static void equals_reference(const char *type) {
 }
 
 Test(gguf_weights, blocks_are_what_gguf_py_dequantizes) {
-    static const char *const types[] = {"Q4_0", "Q4_1", "Q5_0", "Q5_1",
-                                        "Q8_0", "Q4_K", "Q5_K", "Q6_K"};
+    static const char *const types[] = {"Q4_0",   "Q4_1",   "Q5_0",    "Q5_1",  "Q8_0",
+                                        "Q4_K",   "Q5_K",   "Q6_K",    "Q2_K",  "Q3_K",
+                                        "IQ4_NL", "IQ4_XS", "IQ3_XXS", "IQ3_S", "MXFP4"};
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) equals_reference(types[i]);
     cr_assert(!fv_gguf_is_blocks("F16"));
 }
@@ -261,12 +262,34 @@ Test(gguf_weights, a_missing_tensor_is_named_as_in_the_file) {
               fv_last_error());
 }
 
-Test(gguf_weights, a_directory_of_gguf_files_says_to_name_one) {
+/* The directory of a GGUF file is that file; another kind of weights beside it goes first. */
+Test(gguf_weights, a_directory_of_a_gguf_file_is_that_file) {
+    char dir[PATH_CAP], path[PATH_CAP];
+    fv_checkpoint *ck;
+    synth("llama", FV_BF16, dir);
+    convert(dir, "llama", NULL, path);
+    cr_assert_eq(fv_checkpoint_open(dir, &ck), FV_OK, "%s", fv_last_error());
+    fv_checkpoint_close(ck);
+    static const char *const others[] = {"model.safetensors", "config.json",
+                                         "generation_config.json"};
+    for (int i = 0; i < 3; i++) {
+        cr_assert_eq(fv_path_join(dir, others[i], path, sizeof path), FV_OK);
+        cr_assert_eq(remove(path), 0);
+    }
+    cr_assert_eq(fv_checkpoint_open(dir, &ck), FV_OK, "%s", fv_last_error());
+    fv_checkpoint_close(ck);
+    write_text(dir, "other-Q8_0.gguf", "");
+    cr_assert_eq(fv_checkpoint_open(dir, &ck), FV_EINVAL);
+    cr_assert(strstr(fv_last_error(), "has 2 GGUF models ("), "%s", fv_last_error());
+    cr_assert(strstr(fv_last_error(), "name one by its path"), "%s", fv_last_error());
+}
+
+Test(gguf_weights, a_directory_without_weights_says_what_is_read) {
     char dir[PATH_CAP], path[PATH_CAP];
     fv_checkpoint *ck;
     synth("llama", FV_BF16, dir);
     cr_assert_eq(fv_path_join(dir, "model.safetensors", path, sizeof path), FV_OK);
     cr_assert_eq(remove(path), 0);
     cr_assert_eq(fv_checkpoint_open(dir, &ck), FV_ENOTFOUND);
-    cr_assert(strstr(fv_last_error(), "name a GGUF file by its path"), "%s", fv_last_error());
+    cr_assert(strstr(fv_last_error(), "nor a GGUF file"), "%s", fv_last_error());
 }

@@ -140,7 +140,16 @@ Test(hub, a_model_of_one_gguf_file_is_that_file) {
     put("models--gpt/snapshots/0a1b/gpt-q8.gguf", "");
     finds(&p, "gpt", "models--gpt/snapshots/0a1b/gpt-q8.gguf");
     put("models--gpt/snapshots/0a1b/gpt-q4.gguf", "");
-    fails(&p, "gpt", FV_EINVAL, "consists of 2 GGUF files");
+    fails(&p, "gpt", FV_EINVAL, "has 2 GGUF models (");
+}
+
+Test(hub, a_model_of_a_gguf_file_and_a_tower_is_their_directory) {
+    const fv_hub_places p = {.hub_cache = root};
+    put("models--vl/refs/main", "0a1b");
+    put("models--vl/snapshots/0a1b/config.json", "{}");
+    put("models--vl/snapshots/0a1b/vl-q8.gguf", "");
+    put("models--vl/snapshots/0a1b/mmproj-vl-f16.gguf", "");
+    finds(&p, "vl", "models--vl/snapshots/0a1b");
 }
 
 static void named(const char *path, const char *expected) {

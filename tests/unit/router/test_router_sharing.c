@@ -223,6 +223,30 @@ Test(router_sharing, a_deadline_counts_only_the_work_that_would_be_served_before
     close_rig();
 }
 
+/* ---- places of prefill workers ------------------------------------------------------------ */
+
+/* The requests of `a` stay where they are, as if their grammars took long, so `b` gets ahead of it. */
+Test(router_sharing, who_holds_no_place_does_not_wait_for_who_holds_all) {
+    enum { N = FV_PREFILL_MAX, AHEAD = 8 };
+    static client many[N + 4];
+    workers(router_rig_options());
+    r.p.step = FAKE_NOTHING;
+    r.d.slots = 0;
+    fake_report(&r.d);
+    router_rig_sleep(&r, 50);
+    begin_all(many, N + 4, A);
+    router_rig_wait_for(&r, &r.p.calls, N);
+    router_rig_sleep(&r, 100);
+    cr_assert_eq(r.p.calls, N, "the others wait");
+    for (int i = 0; i < AHEAD; i++) {
+        begin(&b[i], B);
+        router_rig_wait_for(&r, &r.p.calls, N + i + 1);
+        end_all(&b[i], 1);
+    }
+    end_all(many, N + 4);
+    close_rig();
+}
+
 /* ---- unread answers ---------------------------------------------------------------------- */
 
 Test(router_sharing, an_answer_that_is_not_read_ends_after_a_while_and_says_so) {

@@ -59,7 +59,7 @@ static void expect(const json_t *c) {
     cr_assert_eq(fv_chat_render(chat, turns, n, &opt, 0, &t), FV_OK, "%s", fv_last_error());
     cr_assert_str_eq(t.text, json_string_value(json_object_get(c, "rendered")), "%s", name);
     const char *end = t.n > 8 ? t.text + t.n - 8 : "";
-    cr_assert_eq(t.thinks, strcmp(end, "<think>\n") == 0, "%s", t.text);
+    cr_assert_eq(t.reasoning == FV_REASONING_OPEN, strcmp(end, "<think>\n") == 0, "%s", t.text);
     fv_chat_text_free(&t);
     fv_chat_free(chat);
     for (int32_t i = 0; i < n; i++) free((char *)(uintptr_t)turns[i].members);

@@ -88,6 +88,44 @@ Test(token_trie, texts_of_a_schema_are_accepted_token_by_token) {
     }
 }
 
+/* In pieces of any size, so that tokens cut the marks and join them with what is next to them. The state after each
+ * token is rebuilt from the tokens alone. */
+Test(token_trie, a_form_begins_behind_the_reasoning) {
+    static const char text[] = "I see 8 < 62.\nSo: 862 </think>\n\n862";
+    for (int f = 0; f < N_FILE; f++) {
+        fv_tokenizer *tok = open_tokenizer(files[f]);
+        const int32_t vocab = fv_tokenizer_vocab(tok), eos = eos_of(tok);
+        float *l = malloc((size_t)vocab * sizeof *l);
+        fv_token_rules r = rules_of(FV_GRAMMAR_REGEX, "[0-9]{3}");
+        r.grammar.opens = "<think>";
+        r.grammar.closes = "</think>";
+        r.reasoning = FV_REASONING_OPEN;
+        for (size_t piece = 1; piece < sizeof text; piece = piece < 8 ? piece + 1 : piece * 3) {
+            int32_t answer[128], n = 0, *ids, n_ids;
+            for (size_t at = 0; at < sizeof text - 1; at += piece) {
+                const size_t left = sizeof text - 1 - at;
+                cr_assert_eq(fv_tokenizer_encode_after(tok, n ? answer[n - 1] : eos, text + at,
+                                                       left < piece ? left : piece, NULL, &ids,
+                                                       &n_ids),
+                             FV_OK);
+                memcpy(answer + n, ids, (size_t)n_ids * sizeof *ids);
+                n += n_ids;
+                free(ids);
+            }
+            for (int32_t i = 0; i <= n; i++) {
+                fv_token_mask *m;
+                cr_assert_eq(fv_token_mask_open(&r, tok, vocab, &eos, 1, &m), FV_OK);
+                cr_assert(legal(m, answer, i, l, vocab, i < n ? answer[i] : eos),
+                          "%s: token %d of pieces of %zu", files[f], i, piece);
+                cr_assert(i == n || l[eos] != 0, "the answer may not end yet");
+                fv_token_mask_close(m);
+            }
+        }
+        free(l);
+        fv_tokenizer_free(tok);
+    }
+}
+
 /* Answers that a random model gives are texts of the grammar, also as the tokenizer decodes them. */
 Test(token_trie, random_answers_are_texts_of_the_grammar) {
     for (int f = 0; f < N_FILE; f++) {

@@ -253,7 +253,7 @@ Test(synth, every_family_is_written_as_it_is_read) {
         "llama",       "mistral",      "qwen2",           "qwen3",      "granite",
         "phi3",        "ministral3",   "qwen3_vl_moe",    "pixtral",    "qwen3_5",
         "qwen3_5_moe", "shieldgemma2", "internvl_chat",   "glm4v",      "glm46v",
-        "glm_ocr"};
+        "glm_ocr",     "gemma4",       "gemma4_unified",  "gemma4_text"};
     for (size_t i = 0; i < sizeof families / sizeof *families; i++)
         for (int v5 = 0; v5 < 2; v5++) {
             dir d = made((fv_synth_options){

@@ -75,11 +75,13 @@ Test(thinking, prompts_that_end_inside) {
     static const char prompt[] = "user: <think>\nassistant: <think>\n";
     unsigned char user[sizeof prompt] = {0};
     const fv_thinking_form *f = fv_thinking_form_named("think");
-    cr_assert(fv_thinking_is_open(f, prompt, user, strlen(prompt)));
-    cr_assert(!fv_thinking_is_open(f, prompt, user, strlen(prompt) - 3));
+    cr_assert_eq(fv_thinking_after(f, prompt, user, strlen(prompt)), FV_REASONING_OPEN);
+    cr_assert_eq(fv_thinking_after(f, prompt, user, strlen(prompt) - 3), FV_REASONING_MAY);
     memset(user, 1, sizeof user);
-    cr_assert(!fv_thinking_is_open(f, prompt, user, strlen(prompt)));
-    cr_assert(!fv_thinking_is_open(f, "", user, 0));
+    cr_assert_eq(fv_thinking_after(f, prompt, user, strlen(prompt)), FV_REASONING_MAY);
+    cr_assert_eq(fv_thinking_after(f, "", user, 0), FV_REASONING_MAY);
+    cr_assert_eq(fv_thinking_after(f, "a</think>\n\n", (unsigned char[11]){0}, 11),
+                 FV_REASONING_OVER);
     cr_assert_eq(fv_thinking_form_of_template("{{ '<think>' }}"), f);
     cr_assert_null(fv_thinking_form_of_template("{{ messages }}"));
 }
