@@ -63,7 +63,7 @@ sleep 2
 start apiserver "$folder/bin/kube-apiserver" --etcd-servers=http://127.0.0.1:2379 --cert-dir="$run/certificates" --bind-address=$address \
     --advertise-address=$address --service-account-issuer=https://kubernetes.default.svc --service-account-key-file=service-accounts.key \
     --service-account-signing-key-file=service-accounts.key --token-auth-file=tokens --authorization-mode=Node,RBAC \
-    --service-cluster-ip-range=10.96.0.0/16
+    --service-cluster-ip-range=10.96.0.0/16 --kubelet-preferred-address-types=InternalIP
 for _ in $(seq 120); do
     ! inside curl -skf -H 'Authorization: Bearer admin' $server/readyz >/dev/null || break
     sleep 1
