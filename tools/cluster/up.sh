@@ -24,7 +24,10 @@ if [ "${2:-}" = down ]; then
     for what in kubelet proxy dns scheduler controllers apiserver etcd; do
         [ ! -e "$run/$what.pid" ] || kill "$(cat "$run/$what.pid")" 2>/dev/null || true
     done
-    for shim in $(pgrep -f "containerd-shim.*$run/containerd.sock" || true); do kill -9 "$shim"; done
+    tasks() { inside ctr -a "$run/containerd.sock" -n k8s.io tasks "$@"; }
+    for task in $(tasks ls -q 2>/dev/null || true); do tasks kill -s KILL "$task" || true; done
+    sleep 1
+    for shim in $(pgrep -f "containerd-shim.*$run/containerd.sock" || true); do kill "$shim" || true; done
     [ ! -e "$run/containerd.pid" ] || kill "$(cat "$run/containerd.pid")" 2>/dev/null || true
     sleep 2
     mount | awk -v run="$run" 'index($3, run) == 1 { print $3 }' | sort -r | xargs -r umount -l
