@@ -120,7 +120,7 @@ static fv_status open_place(const fv_options *o, bool alone, place *p) {
     if (!alone)
         return FV_FAIL(FV_EINVAL, "--then needs --to HOST:PORT: a fleet keeps the conversation "
                                   "(`fovea up` starts one here)");
-    return fv_request_engine(o, 1, &p->local);
+    return fv_request_engine(o, 1, true, &p->local);
 }
 
 static void close_place(place *p) {

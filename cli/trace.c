@@ -196,7 +196,7 @@ static fv_status trace_here(const fv_options *o, evidence *e) {
                           .prefilled = on_prefilled,
                           .visual_mass = on_visual_mass,
                           .logits = on_logits};
-    FV_TRY_GOTO(fv_request_engine(o, 1, &local), st, out);
+    FV_TRY_GOTO(fv_request_engine(o, 1, true, &local), st, out);
     FV_TRY_GOTO(fv_request_open(o, local, fv_options_string(o, "prompt"), &request), st, out);
     e->local = local;
     FV_TRY_GOTO(fv_local_ask(local, &request.ask, &hooks, &report), st, close);

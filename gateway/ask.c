@@ -256,13 +256,36 @@ static json_t *model_json(const Fovea__Inference__V1__ServedModel *model, const 
                      model->fingerprint);
 }
 
-/* The model's names: its own, then its aliases. */
+/* The adapter of this name, as a model whose `parent` is the one that it adapts; NULL: there is none. */
+static json_t *adapter_json(const Fovea__Inference__V1__ServedModel *model, const char *id) {
+    for (size_t i = 0; i < model->n_adapters; i++) {
+        const Fovea__Inference__V1__Adapter *x = model->adapters[i];
+        if (strcmp(x->name, id) != 0) continue;
+        json_t *o = model_json(model, id);
+        json_object_set_new(o, "root", fv_json_text(id, strlen(id)));
+        json_object_set_new(o, "parent", fv_json_text(model->name, strlen(model->name)));
+        json_object_set_new(o, "adapter",
+                            json_pack("{s:s, s:I, s:I}", "digest", x->digest, "rank",
+                                      (json_int_t)x->rank, "bytes", (json_int_t)x->bytes));
+        return o;
+    }
+    return NULL;
+}
+
+/* The model's names: its own, its aliases, and its adapters'. */
 static size_t n_name(const Fovea__Inference__V1__ServedModel *model) {
-    return 1 + model->n_aliases;
+    return 1 + model->n_aliases + model->n_adapters;
 }
 
 static const char *name_at(const Fovea__Inference__V1__ServedModel *model, size_t i) {
+    if (i > model->n_aliases) return model->adapters[i - model->n_aliases - 1]->name;
     return i == 0 ? model->name : model->aliases[i - 1];
+}
+
+/* The model under one of its names. */
+static json_t *named_json(const Fovea__Inference__V1__ServedModel *model, const char *id) {
+    json_t *adapter = adapter_json(model, id);
+    return adapter ? adapter : model_json(model, id);
 }
 
 static unsigned answer_models(ask *a, const ProtobufCMessage *m, json_t **out) {
@@ -271,7 +294,7 @@ static unsigned answer_models(ask *a, const ProtobufCMessage *m, json_t **out) {
     (void)a;
     for (size_t i = 0; i < list->n_models; i++)
         for (size_t k = 0; k < n_name(list->models[i]); k++)
-            json_array_append_new(data, model_json(list->models[i], name_at(list->models[i], k)));
+            json_array_append_new(data, named_json(list->models[i], name_at(list->models[i], k)));
     *out = json_pack("{s:s, s:o}", "object", "list", "data", data);
     return 200;
 }
@@ -296,7 +319,7 @@ static unsigned answer_served(ask *a, const ProtobufCMessage *m, json_t **out) {
         bool found = strcmp(model->fingerprint, id) == 0;
         for (size_t k = 0; k < n_name(model); k++) found |= strcmp(name_at(model, k), id) == 0;
         if (!found) continue;
-        *out = model_json(model, id);
+        *out = named_json(model, id);
         return 200;
     }
     print_names(list, names, sizeof names);

@@ -56,11 +56,23 @@ static bool same_line(const char *a, const char *b) {
     return n == strcspn(b, "\n") && memcmp(a, b, n) == 0;
 }
 
-/* The option that sets a field, for messages. */
-static const char *option_of(const char *line) {
-    return strncmp(line, "compute=", 8) == 0 ? " (--compute)"
-           : strncmp(line, "dtype=", 6) == 0 ? " (--kv-dtype)"
-                                             : "";
+/* Whether two fingerprints are of the same checkpoint with other adapters (model/engine.h). */
+static bool other_adapters(const char *a, const char *b) {
+    static const char mark[] = "+lora.";
+    size_t n[2] = {strcspn(a, "\n"), strcspn(b, "\n")};
+    const char *at[2] = {memmem(a, n[0], mark, sizeof mark - 1),
+                         memmem(b, n[1], mark, sizeof mark - 1)};
+    if (at[0]) n[0] = (size_t)(at[0] - a);
+    if (at[1]) n[1] = (size_t)(at[1] - b);
+    return (at[0] || at[1]) && n[0] == n[1] && memcmp(a, b, n[0]) == 0;
+}
+
+/* The option that sets a field, for messages; a and b are its values. */
+static const char *option_of(const char *line, const char *a, const char *b) {
+    return strncmp(line, "compute=", 8) == 0                         ? " (--compute)"
+           : strncmp(line, "dtype=", 6) == 0                         ? " (--kv-dtype)"
+           : strncmp(line, "model=", 6) == 0 && other_adapters(a, b) ? " (--adapter)"
+                                                                     : "";
 }
 
 fv_status fv_compat_check(const fv_compat *mine, const fv_compat *theirs) {
@@ -74,7 +86,7 @@ fv_status fv_compat_check(const fv_compat *mine, const fv_compat *theirs) {
             const char *yours = value_of(side == 0 ? other : line);
             return FV_REFUSE(INCOMPATIBLE, "%.*s is %.*s, and must be %.*s%s",
                              (int)strcspn(line, "=\n"), line, (int)strcspn(yours, "\n"), yours,
-                             (int)strcspn(ours, "\n"), ours, option_of(line));
+                             (int)strcspn(ours, "\n"), ours, option_of(line, ours, yours));
         }
     return FV_REFUSE(INCOMPATIBLE,
                      "the compatibility hash %016llx does not match its lines: the sender is "

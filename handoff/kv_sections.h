@@ -51,6 +51,7 @@ typedef struct fv_hello {
     uint64_t bytes_tables;     /* the most bytes of tables of packed layers */
     const char *policy;        /* text form; "" is exact */
     const char *owner;         /* the tenant; NULL: "". Not in the stream */
+    const char *adapter;       /* digest of the KV's adapter; NULL or "": none. Not in the stream */
     const fv_wire_link *link;  /* [n_link] of the prompt; not in the stream */
     uint32_t n_link;
 } fv_hello;

@@ -183,6 +183,9 @@ typedef struct fv_kv_sequence {
     float n; /* n-softmax of its steps: an extra key of score ln n and value 0 stands for evicted
               * tokens (kernels/ops.h); 0: none */
     fv_expand_rule expand;
+    /* The adapter that its rows are computed with (model/net/adapter.h), borrowed; NULL: none. It never changes once the
+     * store has rows. */
+    const struct fv_adapter *adapter;
     uint64_t n_evicted; /* number of KV rows evicted one by one (fv_kv_remove) */
 } fv_kv_sequence;
 

@@ -70,6 +70,21 @@ static fv_status quantize(fv_engine *e, const fv_engine_options *opt) {
     return FV_OK;
 }
 
+/* Opens the adapters and adds them to the fingerprint: workers that continue with each other's keys and values must
+ * have the same. */
+static fv_status open_adapters(fv_engine *e, const fv_engine_options *opt) {
+    char print[17];
+    size_t n = strlen(e->fingerprint);
+    if (opt->n_adapter == 0) return FV_OK;
+    if (e->be.device != fv_device_host())
+        return FV_FAIL(FV_EUNSUPPORTED, "--adapter needs --device cpu");
+    FV_TRY(fv_adapters_open(opt->adapter, opt->n_adapter, fv_checkpoint_config(e->ck),
+                            &e->adapter_arena, &e->adapters));
+    FV_TRY(fv_adapters_fingerprint(&e->adapters, print));
+    snprintf(e->fingerprint + n, sizeof e->fingerprint - n, "+lora.%s", print);
+    return FV_OK;
+}
+
 fv_status fv_engine_check_tokenizer(const fv_model_config *cfg, const fv_tokenizer *tok,
                                     const char *from) {
     const char *token = fv_layout_image_token(cfg->layout.family);
@@ -119,6 +134,7 @@ static fv_status open_network(fv_engine *e, const fv_engine_options *opt) {
     FV_TRY(fv_checkpoint_load(e->ck, &e->be, fv_weights_are_numbers(to) ? NULL : to, opt->progress,
                               opt->progress_user));
     FV_TRY(quantize(e, opt));
+    FV_TRY(open_adapters(e, opt));
     FV_TRY(send_latent(e));
     FV_TRY(fv_decoder_open(&e->be, &cfg->text, fv_checkpoint_text(e->ck), &e->dec));
     if (!opt->vision || !cfg->has_vision) return FV_OK;
@@ -172,7 +188,7 @@ fv_status fv_engine_open(const fv_engine_options *opt, fv_engine *out) {
     int32_t vocab = fv_checkpoint_config(e.ck)->text.vocab, known = fv_tokenizer_vocab(e.tok);
     out->n_vocab = known < vocab ? known : vocab;
     FV_LOG(INFO, MODEL, "checkpoint=%s fingerprint=%s bytes=%zu isa=%s compute=%s kv_dtype=%s",
-           opt->checkpoint, out->fingerprint, fv_checkpoint_bytes(out->ck), out->be.isa,
+           opt->checkpoint, out->fingerprint, fv_engine_weight_bytes(out), out->be.isa,
            fv_compute_name(out->be.compute), fv_dtype_name(out->kv_dtype));
     return FV_OK;
 fail:
@@ -188,6 +204,7 @@ void fv_engine_close(fv_engine *e) {
     if (e->be_open) fv_backend_close(&e->be);
     fv_tokenizer_free(e->tok);
     free(e->chat);
+    fv_arena_fini(&e->adapter_arena);
     fv_checkpoint_close(e->ck);
     *e = (fv_engine){0};
 }
@@ -208,6 +225,10 @@ fv_generation_options fv_engine_generation_options(const fv_engine *e, bool igno
 
 const fv_latent *fv_engine_latent(const fv_engine *e, fv_dtype dtype, const char **why) {
     return fv_checkpoint_latent(e->ck, fv_dtype_name(dtype), fv_compute_name(e->be.compute), why);
+}
+
+size_t fv_engine_weight_bytes(const fv_engine *e) {
+    return fv_checkpoint_bytes(e->ck) + fv_adapters_bytes(&e->adapters);
 }
 
 fv_kv_shape fv_engine_kv_shape(const fv_engine *e, fv_dtype dtype) {

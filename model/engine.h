@@ -4,6 +4,7 @@
 /* ENGINE: a checkpoint ready to run: weights, tokenizer, backend, decoder and, if asked for, the
  * vision tower. Every program that computes opens one first. One thread at a time. */
 #include "kv/kv.h"
+#include "model/adapter.h"
 #include "model/checkpoint.h"
 #include "model/latent/device.h"
 #include "model/net/decoder.h"
@@ -22,6 +23,8 @@ typedef struct fv_engine_options {
     const char
         *kv_dtype;       /* "f32", "bf16", "f16"; "auto" or NULL: bf16 with bf16 products, or f32 */
     const char *weights; /* "int8", ... (model/quantize.h); NULL: as stored */
+    const char *const *adapter; /* [n_adapter] "NAME=DIR" (model/adapter.h) */
+    int32_t n_adapter;
     fv_checkpoint_progress
         *progress; /* called while weights are quantized or repacked; may be NULL */
     void *progress_user;
@@ -33,7 +36,7 @@ typedef struct fv_engine_options {
     bool vision;      /* open the tower too, if the checkpoint has one */
 } fv_engine_options;
 
-enum { FV_FINGERPRINT_MAX = 32 };
+enum { FV_FINGERPRINT_MAX = 64 };
 
 typedef struct fv_engine {
     fv_checkpoint *ck;
@@ -47,12 +50,15 @@ typedef struct fv_engine {
     fv_vision *video;
     fv_vision_config video_config;
     int32_t n_vocab; /* ids that may be sampled; later ones are padding */
-    /* the checkpoint's, with "+int8.2" appended for --weights int8, "+int4.3" for int4 */
+    fv_adapters adapters;
+    /* the checkpoint's, with "+int8.2" appended for --weights int8, "+int4.3" for int4, and "+lora." with 16 digits that
+     * stand for the adapters' names and contents */
     char fingerprint[FV_FINGERPRINT_MAX];
     char name[200]; /* of the checkpoint: fv_hub_name */
     char *chat;     /* spec of the chat template (text/chat.h) */
-    bool be_open;   /* private */
-} fv_engine;        /* {0} may be closed */
+    bool be_open;   /* private, as is the next */
+    fv_arena adapter_arena;
+} fv_engine; /* {0} may be closed */
 
 fv_status fv_engine_open(const fv_engine_options *opt, fv_engine *out);
 void fv_engine_close(fv_engine *e);
@@ -75,6 +81,9 @@ fv_generation_options fv_engine_generation_options(const fv_engine *e, bool igno
 /* Latent directions for rows stored as `dtype`, borrowed; NULL if there are none, with the reason
  * in *why. */
 const fv_latent *fv_engine_latent(const fv_engine *e, fv_dtype dtype, const char **why);
+
+/* Bytes of the checkpoint's tensors and of all adapters. */
+size_t fv_engine_weight_bytes(const fv_engine *e);
 
 /* Shape for fv_kv_pool_open, for rows stored as `dtype`. */
 fv_kv_shape fv_engine_kv_shape(const fv_engine *e, fv_dtype dtype);

@@ -15,7 +15,7 @@ static size_t prefix_bytes(const fv_worker_program *p) {
     int64_t given = fv_options_int(p->o, "prefix-bytes");
     if (given >= 0) return (size_t)given;
     if (p->engine.be.device != fv_device_host()) return (size_t)1 << 30;
-    return fv_worker_spare_memory(fv_checkpoint_bytes(p->engine.ck),
+    return fv_worker_spare_memory(fv_engine_weight_bytes(&p->engine),
                                   (size_t)fv_options_int(p->o, "kv-bytes"), fv_memory_limit());
 }
 

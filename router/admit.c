@@ -35,7 +35,13 @@ bool fv_model_is_named(const model_message *model, const char *name) {
         return true;
     for (size_t i = 0; i < model->n_aliases; i++)
         if (strcmp(name, model->aliases[i]) == 0) return true;
-    return false;
+    return fv_model_adapter(model, name) != NULL;
+}
+
+const char *fv_model_adapter(const model_message *model, const char *name) {
+    for (size_t i = 0; i < model->n_adapters; i++)
+        if (strcmp(name, model->adapters[i]->name) == 0) return model->adapters[i]->name;
+    return NULL;
 }
 
 fv_status fv_admit_model(const char *name, const model_message *model) {

@@ -30,8 +30,11 @@ typedef struct fv_request_bounds {
 /* Checks that `name` is "", or the model's name or fingerprint; else FV_ENOTFOUND. */
 fv_status fv_admit_model(const char *name, const Fovea__Inference__V1__Model *model);
 
-/* Whether a request's name stands for the model: its name, an alias, its fingerprint, or "". */
+/* Whether a request's name stands for the model: its name, an alias, its fingerprint, the name of an adapter, or "". */
 bool fv_model_is_named(const Fovea__Inference__V1__Model *model, const char *name);
+
+/* The name of the model's adapter that is called so, borrowed; NULL: none is. */
+const char *fv_model_adapter(const Fovea__Inference__V1__Model *model, const char *name);
 
 /* Checks a request and computes what it needs. keep_ms_max: the longest time that a conversation is kept, 0: not
  * at all. tokens_default: max_tokens of a request that has none; 0: as many as the context holds, or

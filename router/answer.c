@@ -23,7 +23,8 @@ static fv_status send_accepted(fv_request *r) {
     if (r->accepted) return FV_OK;
     a.request_id = r->id;
     a.abort_token = r->abort_token;
-    a.model = r->fleet->model;
+    const char *adapter = fv_model_adapter(fv_fleet_model(r->fleet), r->msg->model);
+    a.model = (char *)(uintptr_t)(adapter ? adapter : r->fleet->model);
     a.prefill_worker = r->attempt->p.name;
     a.decode_worker = r->attempt->d.name;
     a.bytes_bound = r->attempt->bytes_bound;

@@ -184,6 +184,8 @@ static void add_names(const fv_fleet *f, char text[NAMES_MAX], size_t *n) {
     add_text(text, n, *n ? ", " : "", f->model, "");
     for (size_t i = 0; said && i < said->n_aliases; i++)
         add_text(text, n, " or ", said->aliases[i], "");
+    for (size_t i = 0; said && i < said->n_adapters; i++)
+        add_text(text, n, ", its adapter ", said->adapters[i]->name, "");
     add_text(text, n, " (", f->fingerprint, ")");
 }
 

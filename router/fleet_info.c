@@ -137,6 +137,8 @@ fv_status fv_models_info(fv_rpc_call *c, const fv_registry *members) {
         m->fingerprint = f->fingerprint;
         m->n_aliases = said->n_aliases;
         m->aliases = said->aliases;
+        m->n_adapters = said->n_adapters;
+        m->adapters = said->adapters;
         m->family = said->family;
         m->max_positions = said->limits ? said->limits->max_positions : 0;
         m->n_prefill = (uint32_t)fv_fleet_ready(f, FV_WORKER_PREFILL);

@@ -22,6 +22,7 @@ enum {
     UNPROVEN_S = 5,
     RETRY_MS = 500,
     ALIASES_MAX = 15,
+    ADAPTERS_MAX = 64,
 };
 
 typedef Fovea__Fleet__V1__WorkerReport report_message;
@@ -153,6 +154,9 @@ static fv_status check_introduction(const fv_introduction *in) {
     if (model->n_aliases > ALIASES_MAX)
         return FV_FAIL(FV_EINVAL, "worker %s reports %zu names of its model; the limit is %d",
                        in->name, model->n_aliases, ALIASES_MAX);
+    if (model->n_adapters > ADAPTERS_MAX)
+        return FV_FAIL(FV_EINVAL, "worker %s reports %zu adapters; the limit is %d", in->name,
+                       model->n_adapters, ADAPTERS_MAX);
     return FV_OK;
 }
 

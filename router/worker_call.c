@@ -61,6 +61,7 @@ fv_status fv_worker_call_decode(fv_worker_call *c, const fv_request *r,
         m.conversation = (ProtobufCBinaryData){FV_CONVERSATION_ID_BYTES, r->msg->conversation.data};
         m.prompt = r->msg->prompt;
         m.sampling = r->msg->sampling;
+        m.model = r->msg->model;
     }
     m.max_tokens = r->need.max_tokens;
     m.n_stop = r->msg->n_stop;

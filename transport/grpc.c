@@ -17,6 +17,7 @@ void fv_grpc_unref(fv_grpc_transfer *x) {
     free(x->policy);
     free(x->request_id);
     free(x->tenant);
+    free(x->adapter);
     free(x->open_token);
     free(x->pair_token);
     free(x->links);
@@ -37,11 +38,12 @@ static fv_status grpc_open(fv_transport *t, const fv_hello *hello, const fv_gran
     x->policy = strdup(hello->policy);
     x->request_id = copy(asking->request_id);
     x->tenant = copy(asking->tenant);
+    x->adapter = copy(hello->adapter);
     x->open_token = copy(asking->open_token);
     x->pair_token = copy(asking->pair_token);
     x->links = malloc((size_t)hello->n_link * FV_LINK_BYTES + 1);
-    if (!x->policy || !x->request_id || !x->tenant || !x->open_token || !x->pair_token ||
-        !x->links) {
+    if (!x->policy || !x->request_id || !x->tenant || !x->adapter || !x->open_token ||
+        !x->pair_token || !x->links) {
         atomic_store(&x->refs, 1);
         fv_grpc_unref(x);
         return FV_FAIL(FV_ENOMEM, "out of memory for a hand-off");
@@ -51,6 +53,7 @@ static fv_status grpc_open(fv_transport *t, const fv_hello *hello, const fv_gran
     x->asking.open_token = x->open_token;
     x->asking.pair_token = x->permit.token = x->pair_token;
     x->hello.policy = x->policy;
+    x->hello.adapter = x->adapter;
     fv_links_put(hello->link, hello->n_link, x->links);
     x->hello.link = NULL;
     x->tail = &x->first;

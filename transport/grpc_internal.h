@@ -71,9 +71,9 @@ struct fv_grpc_transfer {
     fv_transfer base;
     fv_grpc_transport *way; /* borrowed */
     atomic_int refs;
-    fv_hello hello;          /* borrows `policy` */
+    fv_hello hello;          /* borrows `policy` and `adapter` */
     fv_grant_request asking; /* borrows the other texts */
-    char *policy, *request_id, *tenant, *open_token, *pair_token;
+    char *policy, *request_id, *tenant, *adapter, *open_token, *pair_token;
     uint8_t *links;        /* [hello.n_link] as they are sent */
     fv_peer_permit permit; /* borrows `pair_token` */
     fv_grpc_answer opened, closed;

@@ -196,6 +196,7 @@ void fv_grpc_on_begin(fv_rpc_op *op, bool ok) {
     m.open_ended = x->asking.open_ended;
     m.n_replay = x->asking.n_replay;
     m.bytes_replay = x->asking.bytes_replay;
+    m.adapter = x->adapter;
     fv_rpc_metadata token = {FV_CALL_TOKEN_KEY, x->open_token};
     fv_rpc_call_options opt = {.path = "/fovea.handoff.v1.Handoff/Open",
                                .deadline_ms = (int64_t)w->open_ms + x->asking.wait_ms,

@@ -199,7 +199,7 @@ static fv_status calibrate(const fv_options *o) {
     bool rich;
     FV_TRY(fv_eval_session_scenes(fv_options_string(o, "scenes"), &rich));
     FV_TRY(fv_log_configure(fv_options_string(o, "log")));
-    FV_TRY(fv_request_engine(o, 1, &local));
+    FV_TRY(fv_request_engine(o, 1, false, &local));
     const fv_model_config *cfg = fv_local_config(local);
     fv_calibrate look = {.options = o,
                          .local = local,

@@ -22,6 +22,7 @@ static fv_status open_sides(fv_local *l) {
     FV_TRY(fv_kv_pool_open(e->be.device, &shape, l->opt.kv_bytes, &l->prefill_pool));
     FV_TRY(fv_kv_pool_open(e->be.device, &shape, l->opt.kv_bytes, &l->decode_pool));
     fv_receiver_options opt = {.pool = l->decode_pool,
+                               .adapters = &e->adapters,
                                .model = e->fingerprint,
                                .compute = e->be.compute,
                                .n_vocab = text->vocab,
@@ -42,6 +43,11 @@ fv_status fv_local_open(const fv_local_options *opt, fv_local **out) {
     fv_local *l = calloc(1, sizeof *l);
     if (!l) return FV_FAIL(FV_ENOMEM, "out of memory for the engine");
     l->opt = *opt;
+    if (opt->model) l->opt.model = l->model = strdup(opt->model);
+    if (opt->model && !l->model) {
+        free(l);
+        return FV_FAIL(FV_ENOMEM, "out of memory for the engine");
+    }
     l->n_run_max = opt->at_once > 0 ? opt->at_once : 1;
     fv_engine_options engine = {.checkpoint = opt->checkpoint,
                                 .backend = opt->backend,
@@ -49,6 +55,8 @@ fv_status fv_local_open(const fv_local_options *opt, fv_local **out) {
                                 .compute = opt->compute,
                                 .kv_dtype = opt->kv_dtype,
                                 .weights = opt->weights,
+                                .adapter = opt->adapter,
+                                .n_adapter = opt->n_adapter,
                                 .progress = opt->progress,
                                 .progress_user = opt->progress_user,
                                 .threads = opt->threads,
@@ -75,6 +83,7 @@ void fv_local_close(fv_local *l) {
     fv_kv_pool_close(l->prefill_pool);
     fv_image_cache_close(l->images);
     fv_engine_close(&l->engine);
+    free(l->model);
     free(l->runs);
     free(l->logits);
     free(l);

@@ -10,11 +10,14 @@
 #include "prefill-worker/job/job.h"
 
 typedef struct fv_local_options {
-    const char *checkpoint;           /* directory */
-    const char *backend;              /* "auto", "cpu", ... */
-    const char *isa;                  /* CPU path, "auto" */
-    const char *compute, *kv_dtype;   /* as in fv_engine_options */
-    const char *weights;              /* as in fv_engine_options */
+    const char *checkpoint;         /* directory */
+    const char *backend;            /* "auto", "cpu", ... */
+    const char *isa;                /* CPU path, "auto" */
+    const char *compute, *kv_dtype; /* as in fv_engine_options */
+    const char *weights;            /* as in fv_engine_options */
+    const char *const *adapter;     /* [n_adapter] likewise */
+    int32_t n_adapter;
+    const char *model; /* name of an adapter, for requests that name none; NULL or "": none */
     fv_checkpoint_progress *progress; /* called while quantizing */
     void *progress_user;
     int32_t threads;       /* 0: all cores */
@@ -48,6 +51,8 @@ typedef struct fv_ask {
     const fv_job_video *videos; /* [n_video] images that are frames; borrowed */
     const char *question;       /* a user turn, or the whole prompt when raw */
     int32_t n_turn;
+    const char *model;         /* name of an adapter; NULL: that of the options, or in a
+                                * conversation its own; "": none */
     const fv_chat_turn *turns; /* [n_turn] used instead of question and system; 0: those are used */
     const char *system;        /* system turn, or NULL */
     bool raw;                  /* no chat template: the question contains <image> */

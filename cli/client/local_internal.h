@@ -13,7 +13,8 @@ enum {
 typedef struct fv_local_run fv_local_run; /* a request in progress */
 
 struct fv_local {
-    fv_local_options opt;
+    fv_local_options opt; /* its model is `model` */
+    char *model;          /* owned; NULL: none */
     fv_engine engine;
     fv_image_cache *images; /* encoded */
     fv_kv_pool *prefill_pool, *decode_pool;

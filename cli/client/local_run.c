@@ -93,7 +93,14 @@ static fv_status open_job(run *r) {
     fv_job_image *image;
     FV_TRY(FV_ARENA_NEW(&r->arena, ask->n_image, image));
     for (int32_t i = 0; i < ask->n_image; i++) image[i].decoded = &ask->images[i];
+    const fv_adapters *adapters = &r->l->engine.adapters;
+    const char *preset = r->l->opt.model ? r->l->opt.model : "";
+    const char *model = ask->model ? ask->model : preset;
+    if (model[0] && !fv_adapters_named(adapters, model))
+        return FV_FAIL(FV_ENOTFOUND,
+                       "--model %s: there is no such adapter; name one with --adapter", model);
     r->job = (fv_prefill_job){.engine = &r->l->engine,
+                              .adapter = fv_adapters_named(adapters, model),
                               .cache = r->l->images,
                               .pool = r->l->prefill_pool,
                               .policy = ask->policy,
@@ -277,6 +284,7 @@ const fv_scheduler_hooks fv_local_scheduler_hooks = {.token = on_token, .over = 
 /* Continues a conversation: its new tokens run in the batch of all answers. */
 static fv_status go_on(run *r) {
     r->answer.follows = true;
+    r->answer.model = r->ask.model;
     r->answer.prompt = form_of(r);
     memcpy(r->answer.conversation, r->ask.conversation, sizeof r->answer.conversation);
     r->state = DECODING;

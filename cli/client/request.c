@@ -18,8 +18,22 @@ static void show_quantizing(void *bar, int32_t done, int32_t n) {
     fv_progress_show(bar, done, n, "weights quantized");
 }
 
-fv_status fv_request_engine(const fv_options *o, int32_t at_once, fv_local **out) {
+/* Reads --adapter, and which one is asked: the one that --model names, or the only one. */
+static fv_status read_adapters(const fv_options *o, fv_local_options *opt, char **name) {
+    *name = NULL;
+    opt->n_adapter = fv_options_list(o, "adapter", &opt->adapter);
+    opt->model = fv_options_string(o, "model");
+    if (opt->n_adapter == 0 || opt->model[0]) return FV_OK;
+    if (opt->n_adapter > 1)
+        return FV_FAIL(FV_EINVAL, "there are several --adapter: say with --model which one to ask");
+    *name = strndup(opt->adapter[0], strcspn(opt->adapter[0], "="));
+    opt->model = *name;
+    return *name ? FV_OK : FV_FAIL(FV_ENOMEM, "out of memory for a name");
+}
+
+fv_status fv_request_engine(const fv_options *o, int32_t at_once, bool adapters, fv_local **out) {
     fv_progress bar;
+    char *adapter = NULL;
     FV_TRY(fv_log_configure(fv_options_string(o, "log")));
     fv_plugin_set_dir(fv_options_string(o, "plugin-dir"));
     fv_local_options opt = {.checkpoint = fv_options_string(o, "checkpoint"),
@@ -41,9 +55,11 @@ fv_status fv_request_engine(const fv_options *o, int32_t at_once, fv_local **out
             FV_EINVAL,
             "--checkpoint MODEL is needed: a Hugging Face checkpoint directory, or ORG/NAME "
             "after `hf download ORG/NAME` (`fovea synth` makes one to try with)");
+    if (adapters) FV_TRY(read_adapters(o, &opt, &adapter));
     fv_progress_begin(&bar);
     fv_status st = fv_local_open(&opt, out);
     fv_progress_end(&bar);
+    free(adapter);
     return st;
 }
 

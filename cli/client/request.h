@@ -17,9 +17,9 @@ typedef struct fv_ask_request {
     fv_arena arena; /* memory of the question's parts */
 } fv_ask_request;
 
-/* Opens the engine that the options describe, for `at_once` concurrent requests. FV_EINVAL if
- * --checkpoint is missing. */
-fv_status fv_request_engine(const fv_options *o, int32_t at_once, fv_local **out);
+/* Opens the engine that the options describe, for `at_once` concurrent requests; with `adapters` those of --adapter, too.
+ * FV_EINVAL if --checkpoint is missing, or --model should say which adapter is asked. */
+fv_status fv_request_engine(const fv_options *o, int32_t at_once, bool adapters, fv_local **out);
 
 /* Reads an image's file; "-" is standard input, which is read once and cached. Gives *data (free
  * it) and *n. */

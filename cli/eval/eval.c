@@ -183,7 +183,7 @@ static fv_status set_model(eval *e, const fv_model_config *cfg, const char *fing
 }
 
 static fv_status open_local(eval *e) {
-    FV_TRY(fv_request_engine(e->o, e->eval_run.at_once, &e->local));
+    FV_TRY(fv_request_engine(e->o, e->eval_run.at_once, true, &e->local));
     if (fv_options_int(e->o, "spectra") > 0 && fv_local_kv_dtype(e->local) != FV_F32)
         return FV_FAIL(FV_EINVAL, "--spectra needs --kv-dtype f32");
     e->head.by = "process";

@@ -72,6 +72,13 @@ fv_status fv_receiver_check(const fv_receiver *r, const fv_hello *h, fv_decode_p
                          "%u of %d layers borrow text keys; at least one must have its own",
                          h->n_reused_text, shape->n_layer);
     FV_TRY(fv_links_check(h->link, h->n_link, h->n_text, h->n_visual));
+    if (h->adapter && h->adapter[0] &&
+        !(r->opt.adapters && fv_adapters_with(r->opt.adapters, h->adapter)))
+        return FV_REFUSE(
+            INCOMPATIBLE,
+            "this worker does not have the adapter with digest %.16s: start all workers "
+            "with the same --adapter",
+            h->adapter);
     if (strlen(h->policy) >= FV_POLICY_TEXT_MAX)
         return FV_REFUSE(INVALID, "the policy's text is too long");
     fv_policy policy;

@@ -17,17 +17,19 @@
  * One thread, that of the pool, owns a receiver. */
 #include "decode-worker/keep/prefixes.h"
 #include "handoff/transport.h"
+#include "model/net/adapter.h"
 #include "model/net/text_codes.h"
 #include "policy/plan/decode.h"
 #include "text/sample.h"
 
 typedef struct fv_receiver_options {
-    fv_kv_pool *pool;      /* borrowed; for the memory of requests */
-    const char *model;     /* fingerprint of the checkpoint; borrowed */
-    fv_compute compute;    /* of the engine that decodes */
-    int32_t n_vocab;       /* text tokens have ids below it */
-    int32_t n_group;       /* query heads of a KV head */
-    int32_t max_position;  /* of the checkpoint */
+    fv_kv_pool *pool;            /* borrowed; for the memory of requests */
+    const char *model;           /* fingerprint of the checkpoint; borrowed */
+    fv_compute compute;          /* of the engine that decodes */
+    int32_t n_vocab;             /* text tokens have ids below it */
+    int32_t n_group;             /* query heads of a KV head */
+    int32_t max_position;        /* of the checkpoint */
+    const fv_adapters *adapters; /* of the engine that decodes; borrowed; NULL: none */
     fv_prefixes *prefixes; /* prompts that were received before; borrowed; NULL: none are kept */
     fv_grants_options grants;
 } fv_receiver_options;

@@ -296,6 +296,8 @@ static fv_status reserve(fv_import *l) {
     FV_TRY(fv_kv_open(l->opt->pool, &l->got.kv));
     if (l->hello.owner) FV_TRY(fv_kv_set_owner(l->got.kv, l->hello.owner));
     fv_kv_sequence *seq = fv_kv_get_sequence(l->got.kv);
+    if (l->hello.adapter && l->hello.adapter[0])
+        seq->adapter = fv_adapters_with(l->opt->adapters, l->hello.adapter);
     seq->n = plan->nsoftmax;
     seq->expand = (fv_expand_rule){plan->read.by_importance, plan->read.full, plan->read.alpha};
     fv_accum_init(l->got.kv, plan->accum.kind, l->opt->n_group);
@@ -353,7 +355,8 @@ fv_status fv_import_open(const fv_receiver_options *opt, const fv_hello *hello,
         fv_import_close(l);
         return st;
     }
-    l->hello.owner = NULL; /* the offer's strings and arrays were borrowed for the call */
+    l->hello.owner = l->hello.adapter =
+        NULL; /* the offer's strings and arrays were borrowed for the call */
     l->hello.link = l->link;
     *out = l;
     return FV_OK;

@@ -136,10 +136,23 @@ static fv_status join_ids(const fv_answer_sources *a, fv_answer *x, int32_t **al
     return FV_OK;
 }
 
+/* Refuses to continue a conversation with another adapter than its KV was computed with. Without a name it goes on as
+ * it was begun. */
+static fv_status check_adapter(const fv_answer_sources *a, const fv_answer *x) {
+    const fv_adapter *has = fv_kv_get_sequence(x->session->kv)->adapter;
+    if (!x->model || !x->model[0] || fv_adapters_named(&a->engine->adapters, x->model) == has)
+        return FV_OK;
+    return FV_FAIL(FV_EINVAL,
+                   "model '%.200s': the conversation was begun with %s%s, and continues with that "
+                   "alone: name it, or begin another conversation",
+                   x->model, has ? "the adapter " : "the base model", has ? has->name : "");
+}
+
 fv_status fv_answer_resume(const fv_answer_sources *a, fv_answer *x) {
     int32_t *ids, n;
     FV_TRY(fv_conversations_resume(a->conversations, x->conversation, x->tenant ? x->tenant : "",
                                    &x->session));
+    FV_TRY(fv_fail_caller(check_adapter(a, x)));
     x->rows_gone = fv_evict_count(x->session->kv);
     FV_TRY(fv_fail_caller(join_ids(a, x, &ids, &n)));
     x->n_held = x->session->n - 1;

@@ -84,6 +84,7 @@ typedef struct fv_answer {
     const char *share_name; /* the share of slots that it belongs to; NULL or "": the tenant's */
     double weight;          /* of that share; 0: 1 */
     bool follows;           /* it continues a kept conversation; otherwise a hand-off */
+    const char *model;      /* of a conversation: the name in the request; NULL: "" */
     fv_ticket ticket;
     int32_t n_replay; /* tokens before the first one of the hand-off, at the prompt's end */
     const uint32_t *replay;

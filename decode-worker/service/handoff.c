@@ -39,6 +39,7 @@ typedef struct request {
     fv_span span;      /* of Open only */
     int32_t refs;      /* the call, the job until it is back, the drop */
     char policy[FV_POLICY_TEXT_MAX + 1], tenant[FV_TENANT_NAME_MAX + 1];
+    char adapter[FV_ADAPTER_DIGEST_MAX];
     fv_wire_link *link; /* owned; NULL: none */
     fv_ticket ticket;
     fv_grant grant;
@@ -169,12 +170,15 @@ static fv_status open_message(fv_rpc_call *c, grpc_byte_buffer *message) {
         return FV_FAIL(FV_EINVAL, "the policy's text is too long");
     if (strlen(q->tenant) > FV_TENANT_NAME_MAX)
         return FV_FAIL(FV_EINVAL, "the tenant's name is too long");
+    if (strlen(q->adapter) >= FV_ADAPTER_DIGEST_MAX)
+        return FV_FAIL(FV_EINVAL, "the adapter's digest is too long");
     FV_TRY(request_new(c, run_ask, on_offered, &r));
     fv_hello *hello = &r->open.hello;
     fv_trace_context trace = fv_rpc_call_trace(c);
     r->span = fv_span_begin("Open", FV_SPAN_SERVER, &trace, fv_clock_s());
     strcpy(r->policy, q->policy);
     strcpy(r->tenant, q->tenant);
+    strcpy(r->adapter, q->adapter);
     strcpy(hello->compat.text, q->compat);
     hello->compat.hash = q->compat_hash;
     hello->n_text = q->n_text;
@@ -185,6 +189,7 @@ static fv_status open_message(fv_rpc_call *c, grpc_byte_buffer *message) {
     hello->n_reused_text = q->n_reused_text;
     hello->policy = r->policy;
     hello->owner = r->tenant;
+    hello->adapter = r->adapter;
     r->open.owner_bytes = q->tenant_kv_bytes;
     r->open.reserve_all = q->reserve_all;
     r->open.open_ended = q->open_ended;

@@ -35,6 +35,7 @@ static fv_status read_follow_up(const request_message *q, int32_t context, fv_ar
             FV_EINVAL,
             "an answer cannot be replayed in a kept conversation: send the whole conversation");
     x->follows = true;
+    x->model = q->model;
     x->sampling = fv_request_sampling(q->sampling, q->n_logprobs);
     FV_TRY(fv_conversation_read(&q->conversation, x->conversation));
     return fv_request_prompt(q->prompt, 0, context, a, &x->prompt);

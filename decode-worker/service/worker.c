@@ -225,6 +225,7 @@ static fv_status open_stages(fv_decode_worker *w) {
         .pool = w->pool, .bytes_max = w->opt.prefix_bytes, .owner_max = w->opt.prefix_bytes / 2};
     FV_TRY(fv_prefixes_open(&prefixes, &w->prefixes));
     fv_receiver_options opt = {.pool = w->pool,
+                               .adapters = &e->adapters,
                                .prefixes = w->prefixes,
                                .model = e->fingerprint,
                                .compute = e->be.compute,

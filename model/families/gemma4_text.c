@@ -51,7 +51,7 @@ static fv_status parse_layers(const json_t *layers, const char *where, fv_text_c
     return FV_OK;
 }
 
-/* Chooses the heads of the store (model/net/heads.h): the fewest that both kinds of layers fit. */
+/* Chooses the heads of the store (model/net/heads_internal.h): the fewest that both kinds of layers fit. */
 static fv_status choose_heads(const char *where, fv_text_config *t) {
     const int32_t most = t->slide_d > 0 ? t->d_head / t->slide_d : 0, d = t->slide_d;
     const bool whole = d % 2 == 0 && t->d_head % d == 0 && t->n_head % t->full_kv == 0;

@@ -67,9 +67,9 @@ typedef enum fv_tower_names {
     FV_TOWER_NAMES_GEMMA,       /* connector only; the tower has CLIP's names */
     FV_TOWER_NAMES_VIDEO_LLAVA, /* names of the towers themselves */
     FV_TOWER_NAMES_MOBILEVLM,   /* connector only */
+    FV_TOWER_NAMES_INTERNVL_CHAT,
     FV_TOWER_NAMES_GEMMA4,
     FV_TOWER_NAMES_GEMMA4_UNIFIED,
-    FV_TOWER_NAMES_INTERNVL_CHAT,
     FV_TOWER_NAMES_PADDLEOCR, /* connector only */
     FV_N_TOWER_NAMES
 } fv_tower_names;

@@ -39,7 +39,7 @@ typedef struct fv_rope_config {
     int32_t
         angles; /* only the first `angles` frequencies are not 0 (Gemma 4's `proportional`); 0: all */
     int32_t
-        beside; /* heads of D / beside dimensions that lie side by side in one (heads.h); 0: 1 */
+        beside; /* heads of D / beside dimensions that lie side by side in one (heads_internal.h); 0: 1 */
     /* Files pair adjacent dimensions 2i and 2i + 1 (GLM). Queries and keys are rearranged when they
      * are projected: a head's even dimensions, then its odd ones. */
     bool adjacent;
@@ -105,7 +105,7 @@ typedef struct fv_text_config {
     fv_recurrent_config recurrent;
     /* Gemma 4: a head of a sliding layer has slide_d dimensions, and its keys and values have slide_kv
      * heads; in the other layers d_head and full_kv. n_kv and d_head are those of the store, which has
-     * rows of one shape (heads.h). slide_d 0: all layers have these. */
+     * rows of one shape (heads_internal.h). slide_d 0: all layers have these. */
     int32_t slide_d, slide_kv, full_kv;
     bool value_is_key; /* full layers have one projection for keys and values */
     bool value_norm;   /* RMSNorm of each head's value, without factors */

@@ -24,7 +24,7 @@
 #include "kernels/mathf.h"
 #include "model/net/experts.h"
 #include "model/net/forward_tables.h"
-#include "model/net/heads.h"
+#include "model/net/heads_internal.h"
 #include "model/net/recurrent_internal.h"
 
 /* Activations of one layer. */
@@ -33,7 +33,8 @@ typedef struct layer_scratch {
     fv_tensor some_h, some;        /* for a set that is not all rows: states, and queries or keys */
     fv_tensor shared, shared_gate; /* of a shared expert: its output, and a number for each row */
     fv_tensor some_raw;            /* heads of those, before they are rearranged */
-    fv_tensor raw_q, raw_k, raw_v; /* heads of a layer, before they are placed (heads.h) */
+    fv_tensor raw_q, raw_k, raw_v; /* heads of a layer, before they are placed (heads_internal.h) */
+    const fv_adapter_rows *adapters; /* of the rows */
     fv_recurrent_scratch recurrent;
 } layer_scratch;
 
@@ -149,8 +150,12 @@ fv_status fv_decoder_open(fv_backend *be, const fv_text_config *cfg, const fv_te
             be->ops->name);
     fv_decoder *dec = calloc(1, sizeof *dec);
     if (!dec) return FV_FAIL(FV_ENOMEM, "out of memory for the decoder");
-    *dec = (fv_decoder){
-        .be = be, .cfg = cfg, .ws = {.be = be}, .head_ws = {.be = be}, .experts_ws = {.be = be}};
+    *dec = (fv_decoder){.be = be,
+                        .cfg = cfg,
+                        .ws = {.be = be},
+                        .head_ws = {.be = be},
+                        .experts_ws = {.be = be},
+                        .adapter_ws = {.be = be}};
     fv_rope_init(&dec->rope[0], &cfg->rope, cfg->d_head);
     if (fv_text_ropes(cfg) > 1)
         fv_rope_init(&dec->rope[1], cfg->two_ropes ? &cfg->rope_slides : &cfg->rope, cfg->d_head);
@@ -169,6 +174,7 @@ void fv_decoder_close(fv_decoder *dec) {
     fv_workspace_fini(&dec->ws);
     fv_workspace_fini(&dec->head_ws);
     fv_workspace_fini(&dec->experts_ws);
+    fv_workspace_fini(&dec->adapter_ws);
     fv_arena_fini(&dec->host);
     free(dec->w.layer);
     free(dec->w.recurrent);
@@ -238,10 +244,10 @@ static size_t scratch_bytes(const fv_text_config *c, fv_dtype act, int32_t rows)
                 : 0);
 }
 
-static layer_scratch cut_scratch(fv_decoder *dec, int32_t rows) {
+static layer_scratch cut_scratch(fv_decoder *dec, int32_t rows, const fv_adapter_rows *adapters) {
     const fv_text_config *c = dec->cfg;
     fv_dtype act = dec->be->ops->act;
-    layer_scratch s;
+    layer_scratch s = {.adapters = adapters};
     s.h = fv_workspace_cut(&dec->ws, act, rows, c->d_model);
     s.q = fv_workspace_cut(&dec->ws, act, rows, c->n_head * c->d_head);
     s.k = fv_workspace_cut(&dec->ws, act, rows, c->n_kv * c->d_head);
@@ -304,13 +310,22 @@ static fv_status add_output(fv_decoder *dec, fv_tensor h, fv_tensor post_norm, f
     return dec->be->ops->activate(dec->be, &add);
 }
 
-/* y += x w^T + bias; with post_norms the product is normed first, with residual_scale scaled, in h. */
-static fv_status linear_add(fv_decoder *dec, fv_tensor x, fv_tensor w, fv_tensor bias,
-                            fv_tensor post_norm, fv_tensor h, fv_tensor y) {
-    bool apart = post_norm.data || dec->residual.data;
-    fv_linear_args a = {.x = x, .n_part = 1, .part = {{w, bias, apart ? h : y, !apart}}};
+/* The linear layer of `of`, a tensor of layer w. */
+typedef struct layer_output {
+    const fv_text_layer *w;
+    const fv_tensor *of;
+    fv_tensor bias, post_norm;
+} layer_output;
+
+/* y += x of^T + bias; with post_norms the product is normed first, with residual_scale scaled, in s->h. */
+static fv_status linear_add(fv_decoder *dec, fv_tensor x, layer_output out, const layer_scratch *s,
+                            fv_tensor y) {
+    bool apart = out.post_norm.data || dec->residual.data;
+    fv_tensor to = apart ? s->h : y;
+    fv_linear_args a = {.x = x, .n_part = 1, .part = {{*out.of, out.bias, to, !apart}}};
     FV_TRY(dec->be->ops->linear(dec->be, &a));
-    return apart ? add_output(dec, h, post_norm, y) : FV_OK;
+    FV_TRY(fv_adapter_add(dec, s->adapters, out.w, out.of, x, to));
+    return apart ? add_output(dec, s->h, out.post_norm, y) : FV_OK;
 }
 
 /* Reserves memory for the pass's rows in a layer and points `write` to it. */
@@ -352,16 +367,18 @@ static int32_t weight_heads(const fv_decoder *dec, fv_tensor w) {
 
 /* The same for layers with heads of their own: h has the set's rows. */
 static fv_status project_placed(fv_decoder *dec, int32_t l, int32_t rope, const fv_query_rows *set,
-                                const layer_scratch *s, fv_tensor h, fv_tensor w, fv_tensor weight,
-                                fv_tensor *y) {
+                                const layer_scratch *s, fv_tensor h, const fv_tensor *of,
+                                fv_tensor weight, fv_tensor *y) {
     const fv_text_config *c = dec->cfg;
-    const bool query = w.data == dec->w.layer[l].q.data;
+    const fv_tensor w = *of;
+    const bool query = of == &dec->w.layer[l].q;
     const int32_t heads = query ? c->n_head : c->n_kv;
     fv_tensor raw = fv_tensor_of(s->some_raw.data, h.dtype, set->n, w.rows), none = {0};
     *y = fv_tensor_of(s->some.data, h.dtype, set->n, heads * c->d_head);
     if (query && !fv_heads_placed(c, l)) raw = *y;
     fv_linear_args a = {.x = h, .n_part = 1, .part = {{w, none, raw, false}}};
     FV_TRY(dec->be->ops->linear(dec->be, &a));
+    FV_TRY(fv_adapter_add(dec, &set->adapters, &dec->w.layer[l], of, h, raw));
     FV_TRY(fv_heads_norm(dec, raw, fv_heads_of(c, l).d, weight));
     if (!query) FV_TRY(fv_heads_put_keys(dec, l, raw, *y));
     if (query && fv_heads_placed(c, l)) FV_TRY(fv_heads_put_queries(dec, l, raw, *y));
@@ -370,18 +387,19 @@ static fv_status project_placed(fv_decoder *dec, int32_t l, int32_t rope, const 
 
 /* y = RoPE(norm(h w^T + bias)) for a set's rows, packed; y is cut from s->some. */
 static fv_status project_subset(fv_decoder *dec, int32_t l, int32_t rope, const fv_query_rows *set,
-                                const layer_scratch *s, fv_tensor w, fv_tensor bias,
+                                const layer_scratch *s, const fv_tensor *of, fv_tensor bias,
                                 fv_tensor weight, fv_tensor *y) {
-    fv_tensor h = fv_tensor_rows(s->some_h, 0, set->n);
+    fv_tensor h = fv_tensor_rows(s->some_h, 0, set->n), w = *of;
     fv_index_select_args rows = {.table = s->h, .y = h, .ids = set->row};
     FV_TRY(dec->be->ops->index_select(dec->be, &rows));
-    if (fv_heads_vary(dec->cfg)) return project_placed(dec, l, rope, set, s, h, w, weight, y);
+    if (fv_heads_vary(dec->cfg)) return project_placed(dec, l, rope, set, s, h, of, weight, y);
     bool arranged = fv_heads_arranged(dec->cfg);
     int32_t heads = weight_heads(dec, w), stride = w.rows / heads;
     *y = fv_tensor_of(s->some.data, s->some.dtype, set->n, heads * dec->cfg->d_head);
     fv_tensor raw = fv_tensor_of(s->some_raw.data, s->some.dtype, set->n, w.rows);
     fv_linear_args a = {.x = h, .n_part = 1, .part = {{w, bias, arranged ? raw : *y, false}}};
     FV_TRY(dec->be->ops->linear(dec->be, &a));
+    FV_TRY(fv_adapter_add(dec, &set->adapters, &dec->w.layer[l], of, h, arranged ? raw : *y));
     if (arranged) FV_TRY(fv_heads_arrange(dec, raw, stride, *y));
     return fv_decoder_rope(dec, weight, *y, set->cos[rope], set->sin[rope]);
 }
@@ -409,7 +427,7 @@ static fv_status write_kv(fv_decoder *dec, const fv_forward_batch *pass, fv_forw
     FV_TRY(write_rows(dec, pass, t->write, keys->all ? s->k : none, s->v));
     if (!keys->all && keys->n > 0) {
         FV_TRY(reserve_rows(pass, t, l, keys->write));
-        FV_TRY(project_subset(dec, l, fv_text_rope(dec->cfg, l), keys, s, w->k, w->k_bias,
+        FV_TRY(project_subset(dec, l, fv_text_rope(dec->cfg, l), keys, s, &w->k, w->k_bias,
                               w->k_norm, &k));
         FV_TRY(write_rows(dec, pass, keys->write, k, none));
     }
@@ -432,6 +450,9 @@ static fv_status project_heads(fv_decoder *dec, int32_t l, bool queries, bool ke
     if (keys && !same) a.part[a.n_part++] = (fv_linear_part){w->k, none, k, false};
     if (queries) a.part[a.n_part++] = (fv_linear_part){w->q, none, q, false};
     FV_TRY(dec->be->ops->linear(dec->be, &a));
+    FV_TRY(fv_adapter_add(dec, s->adapters, w, same ? &w->k : &w->v, s->h, v));
+    if (keys && !same) FV_TRY(fv_adapter_add(dec, s->adapters, w, &w->k, s->h, k));
+    if (queries) FV_TRY(fv_adapter_add(dec, s->adapters, w, &w->q, s->h, q));
     if (keys && same) FV_TRY(dec->be->ops->activate(dec->be, &key));
     if (c->value_norm) FV_TRY(fv_heads_norm(dec, v, d, none));
     FV_TRY(fv_heads_put_keys(dec, l, v, s->v));
@@ -462,6 +483,9 @@ static fv_status project(fv_decoder *dec, const fv_forward_batch *pass, fv_forwa
         k_norm = q_norm = none; /* done */
     } else {
         FV_TRY(dec->be->ops->linear(dec->be, &a));
+        FV_TRY(fv_adapter_add(dec, s->adapters, w, &w->v, s->h, s->v));
+        if (keys->all) FV_TRY(fv_adapter_add(dec, s->adapters, w, &w->k, s->h, k));
+        if (queries->all || gated) FV_TRY(fv_adapter_add(dec, s->adapters, w, &w->q, s->h, q_raw));
     }
     if (gated) FV_TRY(fv_heads_gate(dec, q_raw, raw->gate));
     if (arranged && keys->all) FV_TRY(fv_heads_arrange(dec, k, dec->cfg->d_head, s->k));
@@ -473,7 +497,7 @@ static fv_status project(fv_decoder *dec, const fv_forward_batch *pass, fv_forwa
     FV_TRY(write_kv(dec, pass, t, l, keys, s));
     if (queries->all || queries->n == 0) return FV_OK;
     fv_tensor q;
-    FV_TRY(project_subset(dec, l, q_rope, queries, s, w->q, w->q_bias, w->q_norm, &q));
+    FV_TRY(project_subset(dec, l, q_rope, queries, s, &w->q, w->q_bias, w->q_norm, &q));
     return spread(dec, queries, q, s->q);
 }
 
@@ -518,6 +542,8 @@ static fv_status ffn_inner(fv_decoder *dec, const fv_text_layer *w, const layer_
         .n_part = 2,
         .part = {{w->gate, w->gate_bias, s->gate, false}, {w->up, w->up_bias, s->up, false}}};
     FV_TRY(dec->be->ops->linear(dec->be, &in));
+    FV_TRY(fv_adapter_add(dec, s->adapters, w, &w->gate, s->h, s->gate));
+    FV_TRY(fv_adapter_add(dec, s->adapters, w, &w->up, s->h, s->up));
     fv_activate_args act = {.act = dec->cfg->act, .x = s->gate, .gate = s->up, .y = s->gate};
     return dec->be->ops->activate(dec->be, &act);
 }
@@ -530,7 +556,9 @@ static fv_status shared_expert(fv_decoder *dec, const fv_text_layer *w, const la
     fv_linear_args out = {.x = s->gate, .n_part = 1, .part = {{w->down, {0}, s->shared, false}}};
     FV_TRY(ffn_inner(dec, w, s));
     FV_TRY(dec->be->ops->linear(dec->be, &out));
+    FV_TRY(fv_adapter_add(dec, s->adapters, w, &w->down, s->gate, s->shared));
     FV_TRY(dec->be->ops->linear(dec->be, &gate));
+    FV_TRY(fv_adapter_add(dec, s->adapters, w, &w->shared_gate, s->h, s->shared_gate));
     for (int32_t r = 0; r < s->h.rows; r++) {
         float g = act_sigmoid(*(const float *)fv_tensor_rows(s->shared_gate, r, 1).data);
         float *y = fv_tensor_rows(s->shared, r, 1).data;
@@ -554,7 +582,8 @@ static fv_status ffn(fv_decoder *dec, const fv_text_layer *w, const layer_scratc
         return add_output(dec, s->h, w->mlp_post_norm, x);
     }
     FV_TRY(ffn_inner(dec, w, s));
-    return linear_add(dec, s->gate, w->down, w->down_bias, w->mlp_post_norm, s->h, x);
+    return linear_add(dec, s->gate, (layer_output){w, &w->down, w->down_bias, w->mlp_post_norm}, s,
+                      x);
 }
 
 /* Runs the recurrent layers ahead of layer l's attention, over all rows. */
@@ -565,8 +594,8 @@ static fv_status recurrent_layers(fv_decoder *dec, const fv_forward_batch *pass,
     for (int32_t i = 0; i < r->n; i++) {
         const fv_text_layer *w = &dec->w.recurrent[(ptrdiff_t)l * r->n + i];
         FV_TRY(norm(dec, pass->x, w->attn_norm, s->h));
-        FV_TRY(fv_recurrent_mix(dec, pass, l, i, s->h, &s->recurrent, &o));
-        FV_TRY(linear_add(dec, o, w->delta_out, none, none, s->h, pass->x));
+        FV_TRY(fv_recurrent_mix(dec, pass, l, i, s->adapters, s->h, &s->recurrent, &o));
+        FV_TRY(linear_add(dec, o, (layer_output){w, &w->delta_out, none, none}, s, pass->x));
         FV_TRY(ffn(dec, w, s, pass->x));
     }
     return FV_OK;
@@ -610,7 +639,7 @@ static fv_status layer_all_rows(fv_decoder *dec, const fv_forward_batch *pass, f
     FV_TRY(attend(dec, pass, t, t->attn, at.l, s->q, s->o));
     FV_TRY(apply_gate(dec, s, &o));
     FV_TRY(own_heads(dec, at.l, s, &o));
-    FV_TRY(linear_add(dec, o, w->o, w->o_bias, w->attn_post_norm, s->h, pass->x));
+    FV_TRY(linear_add(dec, o, (layer_output){w, &w->o, w->o_bias, w->attn_post_norm}, s, pass->x));
     FV_TRY(ffn(dec, w, s, pass->x));
     return scale_layer(dec, w, pass->x);
 }
@@ -626,7 +655,7 @@ static fv_status layer_wanted_rows(fv_decoder *dec, fv_forward_batch *pass, fv_f
     FV_TRY(project(dec, pass, t, at.l, at.queries, at.keys, s));
     pass->out = fv_workspace_cut(&dec->ws, FV_F32, n, dec->cfg->d_model);
     if (n == 0) return FV_OK;
-    layer_scratch few = cut_scratch(dec, n);
+    layer_scratch few = cut_scratch(dec, n, &t->adapters_wanted);
     fv_index_select_args rows = {.table = pass->x, .y = pass->out, .ids = t->wanted};
     fv_index_select_args queries = {.table = s->q, .y = few.q, .ids = t->wanted};
     FV_TRY(dec->be->ops->index_select(dec->be, &rows));
@@ -638,7 +667,8 @@ static fv_status layer_wanted_rows(fv_decoder *dec, fv_forward_batch *pass, fv_f
     fv_tensor o = few.o;
     FV_TRY(apply_gate(dec, &few, &o));
     FV_TRY(own_heads(dec, at.l, &few, &o));
-    FV_TRY(linear_add(dec, o, w->o, w->o_bias, w->attn_post_norm, few.h, pass->out));
+    FV_TRY(linear_add(dec, o, (layer_output){w, &w->o, w->o_bias, w->attn_post_norm}, &few,
+                      pass->out));
     FV_TRY(ffn(dec, w, &few, pass->out));
     return scale_layer(dec, w, pass->out);
 }
@@ -706,7 +736,7 @@ fv_status fv_decoder_layers(fv_decoder *dec, fv_forward_batch *pass, int32_t l0,
     FV_TRY(fv_forward_tables_make(c, pass, l0, l1, &dec->host, &t));
     FV_TRY(fv_workspace_reset(&dec->ws, pass_bytes(dec, pass, &t)));
     FV_TRY(fv_forward_tables_put(c, pass, &t, dec->rope, &dec->host, &dec->ws));
-    layer_scratch s = cut_scratch(dec, t.n_rows);
+    layer_scratch s = cut_scratch(dec, t.n_rows, &t.adapters);
     cut_subset(dec, t.most, &s);
     if (dec->watcher) dec->lse = fv_workspace_cut(&dec->ws, FV_F32, t.n_rows, c->n_head);
     FV_TRY(carry_queries(dec, pass, l0, s.q, true));

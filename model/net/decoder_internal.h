@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 
 #include "common/arena.h"
+#include "model/net/adapter.h"
 #include "model/net/decoder.h"
 #include "model/net/rope.h"
 #include "model/net/workspace.h"
@@ -16,6 +17,7 @@ struct fv_decoder {
     fv_workspace ws;             /* activations of a pass */
     fv_workspace head_ws;        /* activations of the head; its inputs are in ws */
     fv_workspace experts_ws;     /* those of a mixture of experts, for the tokens of one call */
+    fv_workspace adapter_ws;     /* those of an adapter, likewise */
     fv_rope rope[2];             /* [fv_text_rope, fv_text_query_rope] */
     float *made;                 /* weights that differ from the file: norms of 1 + w, scales */
     fv_tensor factor;            /* [1, d] embed_scale; absent without it */

@@ -156,7 +156,7 @@ static fv_status fill_set(const fv_forward_batch *pass, const fv_forward_tables 
                                           .slot = slot + at};
     }
     set->all = set->n == t->n_rows;
-    return FV_OK;
+    return fv_adapter_rows_make(pass, set->row, set->n, arena, &set->adapters);
 }
 
 static fv_status find_set(const fv_forward_batch *pass, fv_forward_tables *t, const uint8_t *own,
@@ -225,6 +225,8 @@ fv_status fv_forward_tables_make(const fv_text_config *cfg, const fv_forward_bat
         FV_TRY(seq_window(cfg, &pass->seq[b], b, arena, t));
     }
     FV_TRY(fv_packed_forward_make(pass, l0, l1, arena, &t->packed));
+    FV_TRY(fv_adapter_rows_make(pass, NULL, t->n_rows, arena, &t->adapters));
+    FV_TRY(fv_adapter_rows_make(pass, t->wanted, t->n_wanted, arena, &t->adapters_wanted));
     return make_sets(pass, l0, l1, cfg->n_layer, arena, t);
 }
 

@@ -5,6 +5,7 @@
  * masked for each query, and which rows compute queries and keys of their own. Used inside
  * model/net only. */
 #include "common/arena.h"
+#include "model/net/adapter.h"
 #include "model/net/captures.h"
 #include "model/net/decoder.h"
 #include "model/net/packed_forward.h"
@@ -19,6 +20,7 @@ typedef struct fv_query_rows {
     int32_t *row;             /* [n] ascending row numbers */
     fv_tensor cos[2], sin[2]; /* [n, D/2] of each RoPE */
     fv_kv_write_seq *write;   /* [n_seq] the same rows, packed, as kv_write takes them */
+    fv_adapter_rows adapters; /* those of the rows */
     /* the inputs that it was made from */
     const uint8_t *own; /* [n_seq] */
     bool wanted;        /* only the wanted rows among these */
@@ -44,10 +46,11 @@ typedef struct fv_forward_tables {
     int32_t **seg_pos[FV_N_SEG];   /* [n_seq] positions of those rows */
     fv_captures captures;
     fv_packed_forward packed;
-    fv_query_rows *set;            /* [n_set] */
-    int32_t n_set, most;           /* most rows of a set that is not all */
-    const fv_query_rows **keys;    /* [l1 - l0] rows whose keys each layer computes, */
-    const fv_query_rows **queries; /* and rows whose queries it computes */
+    fv_adapter_rows adapters, adapters_wanted; /* of all rows, and of the wanted ones */
+    fv_query_rows *set;                        /* [n_set] */
+    int32_t n_set, most;                       /* most rows of a set that is not all */
+    const fv_query_rows **keys;                /* [l1 - l0] rows whose keys each layer computes, */
+    const fv_query_rows **queries;             /* and rows whose queries it computes */
 } fv_forward_tables;
 
 /* Makes the host's part in `arena`, for layers [l0, l1). In the network's last layer only the

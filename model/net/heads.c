@@ -1,5 +1,5 @@
 /* Heads of layers in rows of the store's shape. Runs on the thread that owns the decoder. */
-#include "model/net/heads.h"
+#include "model/net/heads_internal.h"
 
 #include <assert.h>
 

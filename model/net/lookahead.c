@@ -4,12 +4,12 @@
 
 #include <string.h>
 
-#include "model/net/heads.h"
+#include "model/net/heads_internal.h"
 
 typedef struct peeked {
     fv_tensor h, k, q, o, lse, sum, cos, sin;
     fv_tensor q_cos, q_sin; /* [1, D / 2] of the last row's query */
-    fv_tensor raw, raw_q;   /* heads of a layer, before they are placed (heads.h) */
+    fv_tensor raw, raw_q;   /* heads of a layer, before they are placed (heads_internal.h) */
     fv_tensor kv;           /* [n Hkv, D] of the store's type: keys by head */
 } peeked;
 
@@ -50,6 +50,20 @@ static peeked cut(fv_decoder *dec, const fv_lookahead *lookahead) {
     return s;
 }
 
+/* Adds what the sequence's adapter adds to the keys of all rows and to the query of the last. */
+static fv_status adapt(fv_decoder *dec, const fv_lookahead *lookahead, const peeked *s, fv_tensor k,
+                       fv_tensor q) {
+    const fv_text_layer *w = &dec->w.layer[lookahead->layer];
+    const int32_t n = lookahead->x.rows;
+    fv_forward_seq seq = {.kv = (fv_kv *)(uintptr_t)lookahead->kv, .n_rows = n};
+    fv_forward_batch pass = {.n_seq = 1, .seq = &seq};
+    fv_adapter_rows all, one;
+    FV_TRY(fv_adapter_rows_make(&pass, NULL, n, &dec->host, &all));
+    FV_TRY(fv_adapter_rows_make(&pass, NULL, 1, &dec->host, &one));
+    FV_TRY(fv_adapter_add(dec, &all, w, &w->k, s->h, k));
+    return fv_adapter_add(dec, &one, w, &w->q, fv_tensor_rows(s->h, n - 1, 1), q);
+}
+
 /* The same for layers with heads of their own. */
 static fv_status project_heads(fv_decoder *dec, const fv_lookahead *lookahead, const peeked *s) {
     const int32_t l = lookahead->layer, n = lookahead->x.rows;
@@ -65,6 +79,7 @@ static fv_status project_heads(fv_decoder *dec, const fv_lookahead *lookahead, c
     FV_TRY(dec->be->ops->norm(dec->be, &norm));
     FV_TRY(dec->be->ops->linear(dec->be, &keys));
     FV_TRY(dec->be->ops->linear(dec->be, &query));
+    FV_TRY(adapt(dec, lookahead, s, k, q));
     FV_TRY(fv_heads_norm(dec, k, heads.d, w->k_norm));
     FV_TRY(fv_heads_norm(dec, q, heads.d, w->q_norm));
     FV_TRY(fv_heads_put_keys(dec, l, k, s->k));
@@ -87,6 +102,7 @@ static fv_status project(fv_decoder *dec, const fv_lookahead *lookahead, const p
     FV_TRY(ops->norm(dec->be, &norm));
     FV_TRY(ops->linear(dec->be, &keys));
     FV_TRY(ops->linear(dec->be, &query));
+    FV_TRY(adapt(dec, lookahead, s, s->k, s->q));
     FV_TRY(fv_decoder_rope(dec, w->k_norm, s->k, s->cos, s->sin));
     return fv_decoder_rope(dec, w->q_norm, s->q, s->q_cos, s->q_sin);
 }

@@ -180,7 +180,8 @@ static fv_status place_states(fv_decoder *dec, const fv_forward_batch *pass, int
 }
 
 fv_status fv_recurrent_mix(fv_decoder *dec, const fv_forward_batch *pass, int32_t l, int32_t i,
-                           fv_tensor h, const fv_recurrent_scratch *s, fv_tensor *o) {
+                           const fv_adapter_rows *adapters, fv_tensor h,
+                           const fv_recurrent_scratch *s, fv_tensor *o) {
     const fv_recurrent_config *r = &dec->cfg->recurrent;
     const fv_text_layer *w = &dec->w.recurrent[(ptrdiff_t)l * r->n + i];
     const fv_backend_ops *ops = dec->be->ops;
@@ -205,6 +206,10 @@ fv_status fv_recurrent_mix(fv_decoder *dec, const fv_forward_batch *pass, int32_
     fv_activate_args gate = {.act = FV_ACT_SILU, .x = s->z, .gate = s->o, .y = s->z};
     FV_TRY(ops->linear(dec->be, &wide));
     FV_TRY(ops->linear(dec->be, &narrow));
+    FV_TRY(fv_adapter_add(dec, adapters, w, &w->delta_qkv, h, s->u));
+    FV_TRY(fv_adapter_add(dec, adapters, w, &w->delta_z, h, s->z));
+    FV_TRY(fv_adapter_add(dec, adapters, w, &w->delta_a, h, s->a));
+    FV_TRY(fv_adapter_add(dec, adapters, w, &w->delta_b, h, s->b));
     FV_TRY(ops->causal_conv(dec->be, &conv));
     FV_TRY(ops->delta_rule(dec->be, &rule));
     FV_TRY(ops->norm(dec->be, &norm));

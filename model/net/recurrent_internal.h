@@ -49,8 +49,9 @@ void fv_recurrent_weights(const fv_recurrent_config *r, fv_text_layer *w, float 
 fv_status fv_recurrent_begin(const fv_forward_batch *pass, int32_t l0);
 
 /* Computes a recurrent layer's o [rows, Hv Dv], ahead of Wout, from h; updates the states. `i` counts
- * the recurrent layers of layer l. */
+ * the recurrent layers of layer l; `adapters` are those of the rows. */
 fv_status fv_recurrent_mix(fv_decoder *dec, const fv_forward_batch *pass, int32_t l, int32_t i,
-                           fv_tensor h, const fv_recurrent_scratch *s, fv_tensor *o);
+                           const fv_adapter_rows *adapters, fv_tensor h,
+                           const fv_recurrent_scratch *s, fv_tensor *o);
 
 #endif

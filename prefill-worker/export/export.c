@@ -12,6 +12,7 @@
 #include "handoff/bytes.h"
 #include "kv/packed.h"
 #include "model/net/accum.h"
+#include "model/net/adapter.h"
 #include "prefill-worker/export/links.h"
 #include "prefill-worker/export/out_of_band.h"
 
@@ -69,6 +70,8 @@ static fv_status make_hello(fv_export *s) {
     FV_TRY(fv_compat_make(&fields, &s->hello.compat));
     fv_policy_print(&plan->policy, s->policy);
     s->hello.policy = s->policy;
+    const fv_adapter *adapter = fv_kv_get_sequence(s->req.kv)->adapter;
+    s->hello.adapter = adapter ? adapter->digest : "";
     s->hello.n_text = (uint32_t)plan->shape.n_text;
     s->hello.n_visual = (uint32_t)plan->shape.n_visual;
     s->hello.max_tokens = (uint32_t)s->req.max_tokens;

@@ -111,6 +111,11 @@ static fv_status truncate(fv_prefill_job *j) {
 
 static fv_status make_plan(fv_prefill_job *j) {
     fv_plan_shape shape = fv_plan_shape_of(j->engine, fv_kv_pool_shape(j->pool)->dtype, &j->prompt);
+    if (j->adapter) {
+        shape.latent_layers = 0;
+        shape.no_latent = "the latent directions were measured for the model without an adapter: "
+                          "choose another way to compress, or ask the base model";
+    }
     shape.n_encoded = j->n_encoded;
     shape.n_answer = j->n_replay;
     FV_TRY(fv_plan_make(&j->policy, &shape, &j->plan));
@@ -197,7 +202,9 @@ fv_status fv_prefill_job_begin(fv_prefill_job *j) {
     if (j->want_scores)
         FV_TRY(fv_prompt_scores_open(j->prompt.ids, j->prompt.seg, j->prompt.n, j->n_score_top,
                                      j->engine->n_vocab, &j->arena, &j->scores));
-    return fv_kv_open(j->pool, &j->kv);
+    FV_TRY(fv_kv_open(j->pool, &j->kv));
+    fv_kv_get_sequence(j->kv)->adapter = j->adapter;
+    return FV_OK;
 }
 
 fv_status fv_prefill_job_prepare(fv_prefill_job *j) {

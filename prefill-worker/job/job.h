@@ -49,8 +49,9 @@ typedef struct fv_job_item {
 typedef struct fv_prefill_job {
     /* The request, set before open. Everything that it points to is borrowed. */
     const fv_engine *engine;
-    fv_image_cache *cache; /* of encoded images */
-    const char *owner;     /* uses and adds only this owner's entries; NULL: "" */
+    fv_image_cache *cache;     /* of encoded images */
+    const char *owner;         /* uses and adds only this owner's entries; NULL: "" */
+    const fv_adapter *adapter; /* of the engine; NULL: none */
     fv_kv_pool *pool;
     fv_prefix_cache
         *prefixes;    /* of KV, for job/prefix.h; NULL: the job neither uses nor fills it */

@@ -2,6 +2,7 @@
  * its resolved layout, and how its pixels are prepared: whatever its embeddings depend on besides the checkpoint. */
 #include "prefill-worker/job/prefix.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 typedef struct fv_job_digest {
@@ -169,7 +170,10 @@ fv_status fv_prefill_job_chain(fv_prefill_job *j) {
     int32_t n_visual = 0, deferred = stays_raw(&j->plan) ? 0 : j->n_replay;
     if (j->link) return FV_OK;
     FV_TRY(list_visual(j, &visual, &n_visual));
-    fv_chain_base base = {.compat = e->fingerprint,
+    char compat[FV_FINGERPRINT_MAX + FV_ADAPTER_DIGEST_MAX + 1];
+    snprintf(compat, sizeof compat, "%s%s%s", e->fingerprint, j->adapter ? "+" : "",
+             j->adapter ? j->adapter->digest : "");
+    fv_chain_base base = {.compat = compat,
                           .compute = fv_compute_name(e->be.compute),
                           .kv_dtype = fv_dtype_name(fv_kv_pool_shape(j->pool)->dtype),
                           .tenant = j->owner,

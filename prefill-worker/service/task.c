@@ -62,6 +62,7 @@ static fv_status read_request(fv_task *t) {
     t->prefill = (fv_prefill_job){.engine = e,
                                   .cache = l->cache,
                                   .owner = m->tenant,
+                                  .adapter = fv_adapters_named(&e->adapters, r->model),
                                   .pool = l->pool,
                                   .prefixes = r->cache_off ? NULL : l->prefixes,
                                   .salt = r->cache_salt,

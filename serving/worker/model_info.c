@@ -128,6 +128,31 @@ static fv_status name_model(const fv_engine *e, const fv_model_info_options *opt
     return FV_OK;
 }
 
+/* Adapters and the model share one space of names. */
+static fv_status describe_adapters(const fv_engine *e, fv_arena *a, model_message *m) {
+    const fv_adapters *all = &e->adapters;
+    Fovea__Inference__V1__Adapter *x;
+    FV_TRY(FV_ARENA_NEW(a, all->n, m->adapters));
+    FV_TRY(FV_ARENA_NEW(a, all->n, x));
+    for (int32_t i = 0; i < all->n; i++) {
+        const fv_adapter *from = &all->adapter[i];
+        bool taken = strcmp(from->name, m->name) == 0 || strcmp(from->name, m->fingerprint) == 0;
+        for (size_t k = 0; k < m->n_aliases; k++) taken |= !strcmp(from->name, m->aliases[k]);
+        if (taken)
+            return FV_FAIL(FV_EINVAL,
+                           "--adapter %s has a name of the model (--served-model-name): choose "
+                           "another",
+                           from->name);
+        fovea__inference__v1__adapter__init(&x[i]);
+        FV_TRY(copy(a, from->name, &x[i].name));
+        FV_TRY(copy(a, from->digest, &x[i].digest));
+        x[i].rank = (uint32_t)from->rank;
+        x[i].bytes = from->bytes;
+        m->adapters[m->n_adapters++] = &x[i];
+    }
+    return FV_OK;
+}
+
 static fv_status describe_model(const fv_engine *e, const fv_model_info_options *opt, fv_arena *a,
                                 model_message **out) {
     const fv_model_config *cfg = fv_checkpoint_config(e->ck);
@@ -139,6 +164,7 @@ static fv_status describe_model(const fv_engine *e, const fv_model_info_options 
     fovea__inference__v1__limits__init(limits);
     FV_TRY(name_model(e, opt, a, m));
     FV_TRY(copy(a, e->fingerprint, &m->fingerprint));
+    FV_TRY(describe_adapters(e, a, m));
     FV_TRY(copy(a, cfg->family->name, &m->family));
     m->n_layer = (uint32_t)cfg->text.n_layer;
     m->n_head = (uint32_t)cfg->text.n_head;

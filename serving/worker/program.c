@@ -101,13 +101,15 @@ static fv_status check_room(const fv_worker_program *p) {
     const size_t kv = (size_t)fv_options_int(p->o, "kv-bytes");
     if (strcmp(p->engine.be.ops->name, "cpu") != 0) return FV_OK;
     FV_TRY(fv_memory_check("kv-bytes", kv));
-    fv_worker_check_memory(fv_checkpoint_bytes(p->engine.ck), kv, fv_memory_limit());
+    fv_worker_check_memory(fv_engine_weight_bytes(&p->engine), kv, fv_memory_limit());
     return FV_OK;
 }
 
 static fv_status open_engine(fv_worker_program *p) {
     const fv_options *o = p->o;
     char checkpoint[FV_HUB_PATH_MAX];
+    const char *const *adapters;
+    int32_t n_adapter = fv_options_list(o, "adapter", &adapters);
     FV_TRY(fv_checkpoint_find_pair(o, checkpoint));
     fv_engine_options engine = {.checkpoint = checkpoint,
                                 .chat = fv_options_string(o, "chat"),
@@ -116,6 +118,8 @@ static fv_status open_engine(fv_worker_program *p) {
                                 .compute = fv_options_string(o, "compute"),
                                 .kv_dtype = fv_options_string(o, "kv-dtype"),
                                 .weights = fv_options_string(o, "weights"),
+                                .adapter = adapters,
+                                .n_adapter = n_adapter,
                                 .gpu = (int32_t)fv_options_int(o, "gpu"),
                                 .gpu_trace = fv_options_string(o, "gpu-trace"),
                                 .threads = (int32_t)fv_options_int(o, "threads"),

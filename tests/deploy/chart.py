@@ -107,6 +107,7 @@ for component, values in (
         ("monitors", {"monitoring": {"enabled": True}}),
         ("keda", {"autoscale": True, "keda": {"enabled": True}}),
         ("priority", {"priorityClasses": True}),
+        ("adapters", {"models": [model(adapters=[{"name": n, "path": f"adapters/{n}"} for n in ("sql", "tone")])]}),
         ("zones", {"zones": True}),
         ("autoscale", {"autoscale": True})):
     mine = os.path.join(root, "build", f"chart-{component}-{os.getpid()}")
@@ -135,6 +136,7 @@ for values, word in (({"modles": []}, "modles"), ({"models": []}, "models"), ({"
                      ({"tls": {"enable": True}}, "enable"), ({"models": [model(source={})]}, "source"),
                      ({"models": [model(source={"claim": "a", **download})]}, "source"),
                      ({"models": [model(prefill={"kvBytes": -1})]}, "kvBytes"), ({"deadlineMs": 0}, "deadlineMs"),
+                     ({"models": [model(adapters=[{"name": "a=b", "path": "x"}])]}, "adapters"),
                      ({"models": [model(), model()]}, "suffix"), ({"models": [model(suffix="Not_A_Name")]}, "suffix")):
     r = run("template", "fovea", chart, "-f", "-", text=yaml.safe_dump(values))
     if r.returncode == 0 or word not in r.stderr:

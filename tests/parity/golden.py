@@ -7,6 +7,7 @@
     NN/features.f32  some rows of the tower's output, NN/embeds.f32 of the images' tokens
     NN/logits.f32    [16, vocab]; all three little-endian float32 and nothing else
     hf_*/checkpoint  written by transformers, weights and all
+    lora_*/adapter   written by PEFT (adapters.py), used for the request
 
 tests/unit/prefill-worker/job/test_golden.c reads all of it.
 """

@@ -182,6 +182,7 @@ def run_scripts(tests, seed, only=None):
                 "weights of compressed-tensors": ["compressed_golden.py", "--check"],
                 "weights in other programs' forms": ["stored_golden.py", "--check"],
                 "blocks of GGUF": ["gguf_golden.py", "--check"],
+                "LoRA adapters of PEFT": ["adapters.py", tests.parent / "bin" / "fovea"],
                 METHODS: ["methods/goldens.py"]}
     done = []
     for name, (script, *arguments) in commands.items():

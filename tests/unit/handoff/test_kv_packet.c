@@ -369,6 +369,11 @@ Test(kv_packet, sides_that_differ_are_told_in_what) {
     b = compat("abc", 32, "f16");
     cr_assert_eq(fv_refusal_of(fv_compat_check(&a, &b)), FV_REFUSED_INCOMPATIBLE);
     cr_assert(strstr(fv_last_error(), "dtype is f16, and must be bf16"), "%s", fv_last_error());
+    b = compat("abc+lora.0123456789abcdef", 32, "bf16");
+    cr_assert_eq(fv_refusal_of(fv_compat_check(&a, &b)), FV_REFUSED_INCOMPATIBLE);
+    cr_assert(strstr(fv_last_error(), "must be abc (--adapter)"), "%s", fv_last_error());
+    cr_assert_eq(fv_refusal_of(fv_compat_check(&b, &a)), FV_REFUSED_INCOMPATIBLE);
+    cr_assert(strstr(fv_last_error(), "(--adapter)"), "%s", fv_last_error());
     fv_compat_fields f = {"abc", 32, 8, 128, "bf16", "bf16", 0};
     cr_assert_eq(fv_compat_make(&f, &b), FV_OK);
     cr_assert_eq(fv_refusal_of(fv_compat_check(&a, &b)), FV_REFUSED_INCOMPATIBLE);

@@ -1,4 +1,4 @@
-/* model/families/gemma4.c, gemma4_text.c: Gemma 4's config.json and processor; model/net/heads.h. */
+/* model/families/gemma4.c, gemma4_text.c: Gemma 4's config.json and processor; model/net/heads_internal.h. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdio.h>

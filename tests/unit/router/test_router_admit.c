@@ -314,6 +314,22 @@ Test(router_admit, a_model_goes_by_its_names_and_no_other) {
         cr_assert_eq(fv_admit_model(others[i], &model), FV_ENOTFOUND, "%s", others[i]);
 }
 
+Test(router_admit, an_adapter_goes_by_its_name) {
+    Fovea__Inference__V1__Adapter x = FOVEA__INFERENCE__V1__ADAPTER__INIT, *all[] = {&x};
+    x.name = (char *)"sql";
+    cr_assert_eq(fv_admit_model("sql", &model), FV_ENOTFOUND);
+    model.n_adapters = 1;
+    model.adapters = all;
+    cr_assert_eq(fv_admit_model("sql", &model), FV_OK);
+    cr_assert_eq(fv_admit_model("sq", &model), FV_ENOTFOUND);
+    cr_assert_str_eq(fv_model_adapter(&model, "sql"), "sql");
+    cr_assert_null(fv_model_adapter(&model, "m"));
+    cr_assert_null(fv_model_adapter(&model, ""));
+    req.model = (char *)"sql";
+    admitted();
+    model.n_adapters = 0;
+}
+
 Test(router_admit, another_model_is_not_found) {
     req.model = (char *)"other";
     refused(FV_ENOTFOUND, "other");

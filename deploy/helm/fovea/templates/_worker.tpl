@@ -116,6 +116,12 @@ spec:
           imagePullPolicy: {{ . }}
           {{- end }}
           command: [fovea-{{ .component }}]
+          {{- with .model.adapters }}
+          args:
+            {{- range . }}
+            - {{ printf "--adapter=%s=/checkpoint/%s" .name .path | quote }}
+            {{- end }}
+          {{- end }}
           envFrom:
             - configMapRef:
                 name: fovea-workers{{ include "fovea.dash" .suffix }}

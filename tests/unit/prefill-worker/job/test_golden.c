@@ -1,5 +1,5 @@
 /* The whole engine against transformers, from files: tests/parity/golden.py wrote the cases in
- * golden/engine and documents them. A case's checkpoint is made again from its seed, or stored
+ * golden/engine and documents them, and tests/parity/adapters.py those with an adapter. A case's checkpoint is made again from its seed, or stored
  * beside it as transformers saved it; then the request runs in this process.
  *
  * Ids, pixels, tokens and text must be equal. The tower's output may differ by 2e-5 (relative L2)
@@ -237,8 +237,18 @@ static void ask(const golden *g, const json_t *json, const char *dir, outcome *o
         ok(g, fv_image_decode(data, n, NULL, &images[i]));
         free(data);
     }
-    fv_local_options engine = {
-        .checkpoint = dir, .backend = "cpu", .isa = "auto", .compute = "f32", .threads = 2};
+    char adapter[PATH_CAP], spec[PATH_CAP + 16];
+    const char *const specs[] = {spec};
+    const bool adapted = fv_file_exists(path_of(g, "adapter", adapter));
+    snprintf(spec, sizeof spec, "lora=%s", adapter);
+    fv_local_options engine = {.checkpoint = dir,
+                               .backend = "cpu",
+                               .isa = "auto",
+                               .compute = "f32",
+                               .adapter = specs,
+                               .n_adapter = adapted,
+                               .model = adapted ? "lora" : NULL,
+                               .threads = 2};
     fv_local *local;
     ok(g, fv_local_open(&engine, &local));
     o->cfg = fv_local_config(local);

@@ -1,5 +1,5 @@
-#ifndef FOVEA_MODEL_NET_HEADS_H
-#define FOVEA_MODEL_NET_HEADS_H
+#ifndef FOVEA_MODEL_NET_HEADS_INTERNAL_H
+#define FOVEA_MODEL_NET_HEADS_INTERNAL_H
 
 /* HEADS of a model whose sliding layers have other heads than its full layers (Gemma 4). For the files of
  * the decoder only.
