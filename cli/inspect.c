@@ -8,6 +8,7 @@
 #include "cli/client/command.h"
 #include "cli/client/output.h"
 #include "common/log.h"
+#include "gguf/files.h"
 #include "model/engine.h"
 #include "serving/worker/checkpoint.h"
 
@@ -190,8 +191,8 @@ static fv_status inspect_path(const fv_options *o, const char *path, int *rc) {
 }
 
 static fv_status inspect(const fv_options *o, int *rc) {
-    char path[FV_HUB_PATH_MAX];
-    const char *const *words;
+    char path[FV_HUB_PATH_MAX], pair[FV_HUB_PATH_MAX];
+    const char *const *words, *mmproj = fv_options_string(o, "mmproj");
     const fv_hub_places places = fv_checkpoint_places(o);
     if (fv_options_positional(o, &words) != 1)
         return FV_FAIL(FV_EINVAL,
@@ -199,7 +200,8 @@ static fv_status inspect(const fv_options *o, int *rc) {
                        "inspect --help");
     FV_TRY(fv_log_configure(fv_options_string(o, "log")));
     FV_TRY(fv_hub_locate(&places, words[0], path));
-    return inspect_path(o, path, rc);
+    if (mmproj) FV_TRY(fv_gguf_name_pair(path, mmproj, pair));
+    return inspect_path(o, mmproj ? pair : path, rc);
 }
 
 static int run(const fv_options *o) {

@@ -28,6 +28,7 @@ typedef struct answer {
     fv_flops_net net;
     fv_flops_rule rule;
     int64_t ffn[FV_MAX_LAYERS]; /* of net.ffn_of */
+    fv_flops_heads heads[FV_MAX_LAYERS];
     planned exact;
     fv_table table;
     json_t *rows;
@@ -50,6 +51,14 @@ static double recurrent_of(const fv_text_config *c) {
                    3 * d * (double)fv_text_ffn_width(c, 0));
 }
 
+/* Columns of the projections of a layer. */
+static fv_flops_heads heads_of(const fv_text_config *c, int32_t l) {
+    const int32_t d = c->slide_d && c->slides[l] ? c->slide_d : c->d_head;
+    const int32_t n_kv = !c->slide_d ? c->n_kv : c->slides[l] ? c->slide_kv : c->full_kv;
+    return (fv_flops_heads){c->n_head * d, n_kv * d,
+                            c->value_is_key && !c->slides[l] ? 0 : n_kv * d};
+}
+
 static fv_status read_net(const fv_options *o, answer *a) {
     fv_model_config c;
     fv_synth_options s = {.config_file = fv_options_string(o, "config"), .dtype = FV_BF16};
@@ -66,10 +75,14 @@ static fv_status read_net(const fv_options *o, answer *a) {
         .uncondensable = fv_layout_uncondensable(&c.layout),
         .state_bytes = (uint64_t)c.text.n_layer * fv_recurrent_state_bytes(&c.text.recurrent)};
     read_latent(o, &a->shape);
-    for (int32_t l = 0; l < c.text.n_layer; l++) a->ffn[l] = fv_text_ffn_width(&c.text, l);
+    for (int32_t l = 0; l < c.text.n_layer; l++) {
+        a->ffn[l] = fv_text_ffn_width(&c.text, l);
+        a->heads[l] = heads_of(&c.text, l);
+    }
     a->net = (fv_flops_net){.d_model = c.text.d_model,
                             .d_ffn = c.text.d_ffn,
                             .ffn_of = a->ffn,
+                            .heads_of = a->heads,
                             .n_head = c.text.n_head,
                             .vocab = c.text.vocab,
                             .gated = c.text.gated_attention,

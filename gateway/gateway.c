@@ -41,12 +41,18 @@ static fv_status open_parts(fv_gateway *g, const fv_gateway_options *opt) {
     FV_TRY(fv_known_callers_open(&g->callers));
     FV_TRY(fv_ignored_open(&g->ignored));
     FV_TRY(fv_response_store_open(&opt->responses, &g->responses));
+    if (opt->responses_store.url) {
+        fv_response_remote_options remote = opt->responses_store;
+        remote.loop = fv_bridge_loop(opt->bridge);
+        FV_TRY(fv_response_remote_open(&remote, &g->remote));
+    }
     return fv_alive_open(fv_bridge_loop(opt->bridge), opt->keep_alive_ms, &g->alive);
 }
 
 static void gateway_free(fv_gateway *g) {
     fv_known_callers_close(g->callers);
     fv_ignored_close(g->ignored);
+    fv_response_remote_close(g->remote);
     fv_response_store_close(g->responses);
     fv_alive_close(g->alive);
     free(g);

@@ -7,6 +7,7 @@
 #include "gateway/http/http.h"
 #include "gateway/http/origin.h"
 #include "gateway/keys.h"
+#include "gateway/response_remote.h"
 #include "gateway/response_store.h"
 #include "rpc/client.h"
 
@@ -29,6 +30,8 @@ typedef struct fv_gateway_options {
     fv_access_form access;
     bool strict_fields; /* refuse fields that have no effect */
     fv_response_limits responses;
+    /* Responses are kept in this Redis server instead of in memory; url NULL: none. Its loop is the gateway's. */
+    fv_response_remote_options responses_store;
     const fv_keys *keys; /* of callers; borrowed; NULL: the router decides who may call */
     /* [n_image_host] hosts whose http(s) images are fetched; see gateway/fetch/fetch.h */
     const char *const *image_hosts;

@@ -254,7 +254,9 @@ void fv_answer_refuse(fv_answer *a, fv_status st, const char *param) {
 }
 
 void fv_answer_begin_calls(fv_answer *a) {
-    fv_status st = start_calls(a);
+    const bool loads = fv_responding_must_load(a);
+    fv_status st = loads ? fv_responding_load(a) : start_calls(a);
+    if (st == FV_OK && loads) return;
     if (st == FV_OK)
         fv_answer_forget(a);
     else

@@ -97,9 +97,11 @@ struct fv_answer {
     int32_t n_fetch;          /* not over yet */
     fv_model_question *model; /* NULL: not asked */
     fv_answer_video videos[FV_API_VIDEOS_MAX];
-    int32_t n_decoding;               /* not over yet */
-    const fv_calls_form *form;        /* of tool calls; NULL: none are looked for */
-    json_t *tools;                    /* owned; NULL: none */
+    int32_t n_decoding;             /* not over yet */
+    const fv_calls_form *form;      /* of tool calls; NULL: none are looked for */
+    json_t *tools;                  /* owned; NULL: none */
+    fv_response_remote_op *loading; /* of what a response continues; NULL: nothing is under way */
+    fv_kept_response *previous; /* what was loaded; a reference; NULL: nothing, or it is in use */
     struct fv_responding *responding; /* of a response (response.h); owned; NULL: not begun */
     fv_api_names names;
     size_t n_kept; /* bytes of the choices' texts and lists */

@@ -41,6 +41,7 @@ struct fv_gateway {
     fv_alive *alive;
     fv_ignored *ignored;
     struct fv_response_store *responses;
+    fv_response_remote *remote;       /* NULL: responses are in memory */
     struct fv_responding *responding; /* responses that are being made; a list */
     size_t bodies;                    /* bytes of the bodies of requests that are not sent yet */
     bool leaving; /* health checks get 503, so that load balancers send requests elsewhere */
@@ -85,6 +86,10 @@ void fv_show_model(fv_gateway *g, fv_http_request *r);
 void fv_show_fleet(fv_gateway *g, fv_http_request *r);
 void fv_show_layout(fv_gateway *g, fv_http_request *r);
 void fv_show_health(fv_gateway *g, fv_http_request *r);
+
+/* responses.c: whose responses a caller's are. */
+fv_status fv_gateway_owner(const fv_gateway *g, const char *tenant, const char *authorization,
+                           fv_response_owner *out);
 
 /* responses.c: a response, FV_RESPONSE_PATH ID, with the rest of its path. */
 #define FV_RESPONSE_PATH "/v1/responses/"

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "auth/fleet_secret.h"
 #include "common/client_address.h"
 #include "common/limits.h"
 #include "common/log.h"
@@ -82,6 +83,19 @@ static void stopped(void *user) {
     p->gateway = NULL;
 }
 
+/* Reads where responses are kept, and the key. */
+static fv_status store_of(const fv_options *o, fv_response_remote_options *out) {
+    const char *path = fv_options_string(o, "responses-store-key-file");
+    *out = (fv_response_remote_options){.url = fv_options_string(o, "responses-store"),
+                                        .ca = fv_options_string(o, "responses-store-ca"),
+                                        .deadline_ms = fv_options_int(o, "responses-store-ms")};
+    if (!out->url) return FV_OK;
+    if (!path)
+        return FV_FAIL(FV_EINVAL, "--responses-store needs --responses-store-key-file: the secret "
+                                  "with which responses are encrypted, the same for all gateways");
+    return fv_fail_prefix(fv_fleet_secret_read(path, &out->key), "--responses-store-key-file");
+}
+
 static fv_status run(const fv_options *o) {
     program p = {0};
     fv_daemon_hooks hooks = {.user = &p,
@@ -105,6 +119,8 @@ static fv_status run(const fv_options *o) {
                        "and change what goes over it: give --tls-cert and --tls-key, or --insecure "
                        "where something else protects it",
                        listen);
+    fv_response_remote_options store;
+    FV_TRY(store_of(o, &store));
     fv_access_form access;
     FV_TRY(fv_access_form_parse(fv_options_string(o, "access-log"), &access));
     fv_status st = take_keys(o, &p.keys);
@@ -136,6 +152,7 @@ static fv_status run(const fv_options *o) {
                       .bytes_owner = (size_t)fv_options_int(o, "responses-tenant-bytes"),
                       .bytes_all = (size_t)fv_options_int(o, "responses-bytes"),
                       .ms = fv_options_int(o, "responses-ms")},
+        .responses_store = store,
         .keys = p.keys,
         .image_bytes = (size_t)fv_options_int(o, "image-bytes"),
         .image_ms = fv_options_int(o, "image-ms"),

@@ -6,6 +6,10 @@
 #include "gateway/generate.h"
 
 void fv_answer_forget_media(fv_answer *a) {
+    fv_response_remote_drop(a->loading);
+    a->loading = NULL;
+    fv_kept_response_unref(a->previous);
+    a->previous = NULL;
     for (int32_t i = 0; i < FV_API_URLS_MAX; i++) {
         fv_fetch_free(a->fetches[i].fetch);
         a->fetches[i].fetch = NULL;

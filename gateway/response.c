@@ -171,9 +171,12 @@ fv_status fv_responding_begin(fv_answer *a) {
     if (!r) return FV_FAIL(FV_ENOMEM, "out of memory for a response");
     r->answer = a;
     a->responding = r; /* answer_free frees it */
-    FV_TRY(fv_response_owner_of(store, a->reading.tenant, fv_http_header(a->http, "Authorization"),
-                                &r->owner));
-    if (id) {
+    FV_TRY(fv_gateway_owner(a->gateway, a->reading.tenant, fv_http_header(a->http, "Authorization"),
+                            &r->owner));
+    if (a->previous) {
+        previous = a->previous;
+        a->previous = NULL;
+    } else if (id) {
         fv_status st = fv_response_store_find(store, &r->owner, id, &previous);
         if (st != FV_OK) return FV_FAIL(st, "previous_response_id: %s", fv_last_error());
     }
@@ -182,8 +185,36 @@ fv_status fv_responding_begin(fv_answer *a) {
     return st;
 }
 
+/* ---- a store elsewhere -------------------------------------------------------------------- */
+
+static void on_previous(void *user, fv_status st, fv_kept_response *r) {
+    fv_answer *a = user;
+    a->loading = NULL;
+    a->previous = r;
+    if (st == FV_OK)
+        fv_answer_begin_calls(a);
+    else
+        fv_answer_refuse(a, st, "previous_response_id");
+}
+
+bool fv_responding_must_load(const fv_answer *a) {
+    return a->gateway->remote && a->request.kind == FV_API_RESPONSE &&
+           a->request.response.previous && !a->previous;
+}
+
+fv_status fv_responding_load(fv_answer *a) {
+    fv_gateway *g = a->gateway;
+    fv_response_owner owner;
+    FV_TRY(
+        fv_gateway_owner(g, a->reading.tenant, fv_http_header(a->http, "Authorization"), &owner));
+    return fv_response_remote_load(g->remote, g->responses, &owner, a->request.response.previous,
+                                   true, on_previous, a, &a->loading);
+}
+
 void fv_responding_free(fv_responding *r) {
     if (!r) return;
+    fv_response_remote_drop(r->putting);
+    json_decref(r->whole);
     if (r->link) {
         *r->link = r->next;
         if (r->next) r->next->link = r->link;
@@ -203,7 +234,10 @@ static fv_status keep(fv_responding *r, json_t *json, bool *kept) {
     char *text = json_dumps(json, FV_API_JSON_FLAGS);
     if (!text) return FV_FAIL(FV_ENOMEM, "out of memory for a response");
     k->json = json_incref(json);
-    fv_response_store_put(r->answer->gateway->responses, k, strlen(text), kept);
+    if (r->answer->gateway->remote)
+        *kept = true; /* as far as is known */
+    else
+        fv_response_store_put(r->answer->gateway->responses, k, strlen(text), kept);
     free(text);
     return FV_OK;
 }

@@ -25,6 +25,10 @@ typedef struct fv_responding {
     json_t *echo, *output;  /* output: items that are complete */
     uint32_t n_event;
     bool announced; /* the stream's first event is out */
+    bool ending;    /* it is complete, and is being kept */
+    fv_response_remote_op *putting;
+    json_t *whole;     /* what will be answered then; owned */
+    const char *event; /* with this event */
     /* the item that is being written */
     fv_response_item item;
     char item_id[64];
@@ -36,6 +40,10 @@ typedef struct fv_responding {
 /* response.c */
 fv_status fv_responding_begin(fv_answer *a);
 void fv_responding_free(fv_responding *r); /* NULL is fine */
+/* Whether the responses before it must be loaded before it can begin; _load begins that, and then fv_answer_begin_calls
+ * is called again. */
+bool fv_responding_must_load(const fv_answer *a);
+fv_status fv_responding_load(fv_answer *a);
 /* Makes the response as it is now, and keeps it where it is complete. Gives *out. */
 fv_status fv_responding_end(fv_responding *r, const char *status, json_t **out);
 

@@ -40,12 +40,17 @@ void fv_response_store_close(fv_response_store *s) {
 size_t fv_response_store_bytes(const fv_response_store *s) { return s->bytes; }
 
 /* A tenant and a header are told apart by the first field. */
-fv_status fv_response_owner_of(const fv_response_store *s, const char *tenant,
-                               const char *authorization, fv_response_owner *out) {
+fv_status fv_response_owner_by(const fv_key *key, const char *tenant, const char *authorization,
+                               fv_response_owner *out) {
     const bool named = tenant && *tenant;
     const char *who = named ? tenant : authorization ? authorization : "";
     const fv_mac_field fields[] = {{named ? "t" : "a", 1}, {who, strlen(who)}};
-    return fv_mac(&s->key, fields, 2, out->mac);
+    return fv_mac(key, fields, 2, out->mac);
+}
+
+fv_status fv_response_owner_of(const fv_response_store *s, const char *tenant,
+                               const char *authorization, fv_response_owner *out) {
+    return fv_response_owner_by(&s->key, tenant, authorization, out);
 }
 
 /* ---- a response -------------------------------------------------------------------------- */

@@ -47,7 +47,9 @@ typedef struct fv_response_store fv_response_store; /* opaque */
 fv_status fv_response_store_open(const fv_response_limits *limits, fv_response_store **out);
 void fv_response_store_close(fv_response_store *s); /* NULL is fine; no reference is left */
 
-/* FV_EINVAL: the header is too long. authorization: NULL: none. */
+/* FV_EINVAL: the header is too long. authorization: NULL: none. _by: with another key than the store's own, random one. */
+fv_status fv_response_owner_by(const fv_key *key, const char *tenant, const char *authorization,
+                               fv_response_owner *out);
 fv_status fv_response_owner_of(const fv_response_store *s, const char *tenant,
                                const char *authorization, fv_response_owner *out);
 

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "common/grow.h"
+#include "common/log.h"
 #include "common/random.h"
 #include "gateway/api/message_json.h"
 #include "gateway/response.h"
@@ -177,14 +178,42 @@ static void reply(fv_responding *r, const char *event, json_t *json) {
     }
 }
 
+/* The store has it, or does not: the response says so. */
+static void on_put(void *user, fv_status st, fv_kept_response *none) {
+    fv_responding *r = user;
+    json_t *json = r->whole;
+    (void)none;
+    r->putting = NULL;
+    r->whole = NULL;
+    if (st != FV_OK) {
+        FV_LOG(WARN, WIRE, "event=response-not-kept id=%s reason=\"%s\"", r->answer->names.id,
+               fv_last_error());
+        json_object_set_new(json, "store", json_false());
+    }
+    reply(r, r->event, json);
+}
+
+/* Begins to keep it elsewhere, with the answer to follow; takes json. */
+static void keep_elsewhere(fv_responding *r, const char *event, json_t *json) {
+    const fv_gateway *g = r->answer->gateway;
+    r->ending = true;
+    r->whole = json;
+    r->event = event;
+    fv_status st =
+        fv_response_remote_put(g->remote, r->kept, g->opt.responses.ms, on_put, r, &r->putting);
+    if (st != FV_OK) on_put(r, st, NULL);
+}
+
 static void end(fv_answer *a, const char *status, const char *event) {
     fv_responding *r = a->responding;
     json_t *json;
     fv_status st = fv_responding_end(r, status, &json);
-    if (st == FV_OK)
-        reply(r, event, json);
-    else
+    if (st != FV_OK)
         fv_answer_refuse(a, st, "");
+    else if (a->gateway->remote && r->kept)
+        keep_elsewhere(r, event, json);
+    else
+        reply(r, event, json);
 }
 
 static void complete(fv_answer *a) {
@@ -204,6 +233,12 @@ json_t *fv_responding_cancel(fv_responding *r) {
     if (st != FV_OK) {
         fv_answer_refuse(a, st, "");
         return NULL;
+    }
+    if (a->gateway->remote && r->kept) { /* nobody waits for it */
+        fv_response_remote_op *op;
+        st = fv_response_remote_put(a->gateway->remote, r->kept, a->gateway->opt.responses.ms, NULL,
+                                    NULL, &op);
+        if (st != FV_OK) json_object_set_new(json, "store", json_false());
     }
     reply(r, "response.incomplete", json_incref(json));
     fv_answer_cancel_calls(a);

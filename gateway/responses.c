@@ -13,12 +13,18 @@ typedef struct looking {
     fv_http_request *http;        /* NULL: gone */
     fv_caller_question *question; /* NULL: not asked, or answered */
     void (*serve)(struct looking *l, const fv_response_owner *owner, const char *id);
+    /* of a store elsewhere */
+    fv_response_remote_op *op;
+    fv_response_owner owner;
+    fv_kept_response *found; /* a reference; NULL: nothing yet */
 } looking;
 
 static void on_http_ended(fv_gateway_task *t) {
     looking *l = (looking *)t;
     fv_gateway *g = l->gateway;
     fv_caller_question_free(l->question);
+    fv_response_remote_drop(l->op);
+    fv_kept_response_unref(l->found);
     free(l);
     fv_gateway_task_gone(g);
 }
@@ -32,16 +38,46 @@ static void id_of(const fv_http_request *r, char id[FV_API_RESPONSE_ID_MAX + 1])
     id[n] = '\0';
 }
 
-static void serve(looking *l, const char *tenant) {
+fv_status fv_gateway_owner(const fv_gateway *g, const char *tenant, const char *authorization,
+                           fv_response_owner *out) {
+    return g->remote ? fv_response_remote_owner(g->remote, tenant, authorization, out)
+                     : fv_response_owner_of(g->responses, tenant, authorization, out);
+}
+
+static fv_responding *find_running(const fv_gateway *g, const fv_response_owner *owner,
+                                   const char *id) {
+    fv_responding *r = g->responding;
+    while (r && (memcmp(&r->owner, owner, sizeof *owner) != 0 || r->ending || r->answer->over ||
+                 strcmp(r->answer->names.id, id) != 0))
+        r = r->next;
+    return r;
+}
+
+static void on_loaded(void *user, fv_status st, fv_kept_response *r) {
+    looking *l = user;
     char id[FV_API_RESPONSE_ID_MAX + 1];
-    fv_response_owner owner;
-    fv_status st = fv_response_owner_of(l->gateway->responses, tenant,
-                                        fv_http_header(l->http, "Authorization"), &owner);
+    l->op = NULL;
+    l->found = r;
     id_of(l->http, id);
     if (st == FV_OK)
-        l->serve(l, &owner, id);
+        l->serve(l, &l->owner, id);
     else
         fv_reply_last_error(l->http, st, "");
+}
+
+/* A response that is being made here need not be asked for. */
+static void serve(looking *l, const char *tenant) {
+    fv_gateway *g = l->gateway;
+    char id[FV_API_RESPONSE_ID_MAX + 1];
+    fv_status st = fv_gateway_owner(g, tenant, fv_http_header(l->http, "Authorization"), &l->owner);
+    id_of(l->http, id);
+    const bool here = st == FV_OK && (!g->remote || find_running(g, &l->owner, id));
+    if (here)
+        l->serve(l, &l->owner, id);
+    else if (st == FV_OK)
+        st = fv_response_remote_load(g->remote, g->responses, &l->owner, id, false, on_loaded, l,
+                                     &l->op);
+    if (st != FV_OK) fv_reply_last_error(l->http, st, "");
 }
 
 static void on_caller(void *user, const fv_rpc_end *end, const char *tenant) {
@@ -78,8 +114,13 @@ static void look(fv_gateway *g, fv_http_request *r,
 
 /* Gives a reference; NULL: the request was refused. */
 static fv_kept_response *find(const looking *l, const fv_response_owner *owner, const char *id) {
-    fv_kept_response *r = NULL;
-    fv_status st = fv_response_store_find(l->gateway->responses, owner, id, &r);
+    fv_kept_response *r = l->found;
+    if (r) r->n_ref++;
+    fv_status st = FV_OK;
+    if (!l->gateway->remote)
+        st = fv_response_store_find(l->gateway->responses, owner, id, &r);
+    else if (!r)
+        st = FV_FAIL(FV_ENOTFOUND, "the response '%.128s' is not complete", id);
     if (st != FV_OK) fv_reply_last_error(l->http, st, "");
     return r;
 }
@@ -90,22 +131,35 @@ static void show(looking *l, const fv_response_owner *owner, const char *id) {
     fv_kept_response_unref(r);
 }
 
-static void delete (looking *l, const fv_response_owner *owner, const char *id) {
-    fv_kept_response *r = find(l, owner, id);
-    if (!r) return;
-    fv_response_store_remove(l->gateway->responses, r);
-    fv_kept_response_unref(r);
+static void say_deleted(looking *l, const char *id) {
     fv_reply_json(l->http, 200,
                   json_pack("{s:s, s:s, s:b}", "id", id, "object", "response", "deleted", 1));
 }
 
-static fv_responding *find_running(const fv_gateway *g, const fv_response_owner *owner,
-                                   const char *id) {
-    fv_responding *r = g->responding;
-    while (r && (memcmp(&r->owner, owner, sizeof *owner) != 0 || r->answer->over ||
-                 strcmp(r->answer->names.id, id) != 0))
-        r = r->next;
-    return r;
+static void on_deleted(void *user, fv_status st, fv_kept_response *none) {
+    looking *l = user;
+    (void)none;
+    l->op = NULL;
+    if (st == FV_OK)
+        say_deleted(l, l->found->id);
+    else
+        fv_reply_last_error(l->http, st, "");
+}
+
+static void delete (looking *l, const fv_response_owner *owner, const char *id) {
+    fv_kept_response *r = find(l, owner, id);
+    if (!r) return;
+    fv_gateway *g = l->gateway;
+    fv_status st = FV_OK;
+    if (g->remote)
+        st = fv_response_remote_delete(g->remote, owner, id, on_deleted, l, &l->op);
+    else
+        fv_response_store_remove(g->responses, r);
+    fv_kept_response_unref(r);
+    if (st != FV_OK)
+        fv_reply_last_error(l->http, st, "");
+    else if (!g->remote)
+        say_deleted(l, id);
 }
 
 /* The one who asked for the response gets it as it is, and so does the one who cancels it. */

@@ -21,7 +21,19 @@ static const fv_gguf_architecture architectures[] = {
      .model_type = "qwen3_vl_moe_text",
      .tower = true,
      .sections = true,
-     .experts = true},
+     .experts = true,
+     .vision = "qwen3_vl_moe"},
+    {.name = "qwen35",
+     .model_type = "qwen3_5_text",
+     .sections = true,
+     .recurrent = true,
+     .vision = "qwen3_5"},
+    {.name = "qwen35moe",
+     .model_type = "qwen3_5_moe_text",
+     .sections = true,
+     .recurrent = true,
+     .experts = true,
+     .vision = "qwen3_5_moe"},
 };
 enum { N_ARCHITECTURE = sizeof architectures / sizeof *architectures };
 
@@ -65,12 +77,14 @@ json_t *fv_gguf_json_number(double x) {
     return fabs(x) < 0x1p53 && floor(x) == x ? json_integer((json_int_t)x) : json_real(x);
 }
 
-static fv_status copy_sizes(const fv_gguf *g, const char *arch, fv_gguf_json *m) {
-    static const struct {
+static fv_status copy_sizes(const fv_gguf *g, const fv_gguf_architecture *a, fv_gguf_json *m) {
+    const char *arch = a->name;
+    const struct {
         const char *own, *hub;
         fv_gguf_presence need;
     } keys[] = {{"embedding_length", "hidden_size", FV_GGUF_REQUIRED},
-                {"feed_forward_length", "intermediate_size", FV_GGUF_REQUIRED},
+                {"feed_forward_length", "intermediate_size",
+                 a->experts ? FV_GGUF_OPTIONAL : FV_GGUF_REQUIRED},
                 {"block_count", "num_hidden_layers", FV_GGUF_REQUIRED},
                 {"attention.head_count", "num_attention_heads", FV_GGUF_REQUIRED},
                 {"attention.head_count_kv", "num_key_value_heads", FV_GGUF_OPTIONAL},
@@ -104,7 +118,7 @@ static fv_status refuse_others(const fv_gguf *g, const fv_gguf_architecture *a,
     FV_TRY(fv_gguf_number_of(g, arch, "expert_count", FV_GGUF_OPTIONAL, &experts));
     FV_TRY(fv_gguf_number_of(g, arch, "rope.dimension_count", FV_GGUF_OPTIONAL, &turned));
     FV_TRY(fv_gguf_number_of(g, arch, "attention.value_length", FV_GGUF_OPTIONAL, &value));
-    if ((experts > 0 && !a->experts) || turned != head || value != head)
+    if ((experts > 0 && !a->experts) || (turned != head && !a->recurrent) || value != head)
         return FV_FAIL(FV_EUNSUPPORTED,
                        "%s: a model with experts, with rotary embedding of a part of each head, or "
                        "with values of another width than keys is not supported",
@@ -253,11 +267,12 @@ fv_status fv_gguf_config(const fv_gguf_set *s, fv_gguf_json *m) {
     FV_TRY(check_parts(s));
     fv_gguf_put(m, m->root, "model_type", json_string(a->model_type));
     FV_TRY(add_vocab(s, m));
-    FV_TRY(copy_sizes(g, a->name, m));
+    FV_TRY(copy_sizes(g, a, m));
     FV_TRY(refuse_others(g, a, m->root));
     FV_TRY(add_rope(g, a->name, m));
     if (a->gemma) FV_TRY(fv_gguf_gemma_config(g, m));
     if (a->sections) FV_TRY(fv_gguf_sections_config(g, a, m));
+    if (a->recurrent) FV_TRY(fv_gguf_recurrent_config(g, a, m));
     if (a->experts) FV_TRY(fv_gguf_experts_config(g, a, m));
     FV_TRY(add_ends(g, m));
     if (s->mmproj) return fv_gguf_vision_config(s, a, m);

@@ -171,7 +171,7 @@ fv_status fv_gguf_files_find(const char *from, fv_gguf_files *out) {
 fv_status fv_gguf_name_pair(const char *model, const char *mmproj, char out[FV_CHECKPOINT_PATH]) {
     fv_gguf_files f = {0};
     if (fv_gguf_is_file(model))
-        FV_TRY(set_model(model, strlen(model), &f));
+        FV_TRY(set_model(model, fv_gguf_model_bytes(model), &f)); /* of a pair, its model */
     else
         FV_TRY(find_in(model, true, &f));
     if (f.n == 0)

@@ -26,7 +26,8 @@ fv_status fv_gguf_files_find(const char *from, fv_gguf_files *out);
 /* The path of file i of the model. FV_EINVAL: it is too long. */
 fv_status fv_gguf_files_part(const fv_gguf_files *f, int32_t i, char path[FV_CHECKPOINT_PATH]);
 
-/* Names the checkpoint of a model, a file or a directory, and an mmproj file. FV_EINVAL: the model is not
+/* Names the checkpoint of a model, a file, a pair or a directory, and an mmproj file, in place of the pair's or
+ * the directory's own. FV_EINVAL: the model is not
  * GGUF, the directory has several, or the names are too long. */
 fv_status fv_gguf_name_pair(const char *model, const char *mmproj, char out[FV_CHECKPOINT_PATH]);
 

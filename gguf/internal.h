@@ -31,6 +31,8 @@ typedef struct fv_gguf_architecture {
     bool tower;                    /* the text model is of no use without its tower */
     bool sections;                 /* M-RoPE */
     bool experts;                  /* each FFN is a mixture of experts */
+    bool recurrent;     /* most layers are recurrent, and a part of each head is rotated */
+    const char *vision; /* model_type with a tower, if the projector does not say */
 } fv_gguf_architecture;
 
 /* FV_EUNSUPPORTED names the architectures that are read. */
@@ -48,6 +50,8 @@ json_t *fv_gguf_json_number(double x);
 /* Keys of single families of text models (text_families.c), into m->root. */
 fv_status fv_gguf_gemma_config(const fv_gguf *g, fv_gguf_json *m);
 fv_status fv_gguf_sections_config(const fv_gguf *g, const fv_gguf_architecture *a, fv_gguf_json *m);
+fv_status fv_gguf_recurrent_config(const fv_gguf *g, const fv_gguf_architecture *a,
+                                   fv_gguf_json *m);
 fv_status fv_gguf_experts_config(const fv_gguf *g, const fv_gguf_architecture *a, fv_gguf_json *m);
 
 /* Makes m->root, the text model's config, that of the vision model (vision.c). */

@@ -54,6 +54,19 @@ static const char *const text_parts[][N_SIDE] = {
     {"ffn_gate_exps.weight", "mlp.experts.gate_up_proj"},
     {"ffn_gate_up_exps.weight", "mlp.experts.gate_up_proj"},
     {"ffn_down_exps.weight", "mlp.experts.down_proj"},
+    {"ffn_gate_inp_shexp.", "mlp.shared_expert_gate."},
+    {"ffn_gate_shexp.", "mlp.shared_expert.gate_proj."},
+    {"ffn_up_shexp.", "mlp.shared_expert.up_proj."},
+    {"ffn_down_shexp.", "mlp.shared_expert.down_proj."},
+    {"attn_qkv.", "linear_attn.in_proj_qkv."},
+    {"attn_gate.", "linear_attn.in_proj_z."},
+    {"ssm_alpha.", "linear_attn.in_proj_a."},
+    {"ssm_beta.", "linear_attn.in_proj_b."},
+    {"ssm_conv1d.", "linear_attn.conv1d."},
+    {"ssm_a", "linear_attn.A_log"},
+    {"ssm_dt.bias", "linear_attn.dt_bias"},
+    {"ssm_norm.", "linear_attn.norm."},
+    {"ssm_out.", "linear_attn.out_proj."},
 };
 
 static const char *const tower_parts[][N_SIDE] = {

@@ -294,7 +294,7 @@ static fv_status process_llava(const maker *k) {
 /* ---- the table ------------------------------------------------------------------------------- */
 
 static const char *const of_qwen2vl[] = {"qwen2vl", NULL};
-static const char *const of_qwen3vl[] = {"qwen3vl", "qwen3vlmoe", NULL};
+static const char *const of_qwen3vl[] = {"qwen3vl", "qwen3vlmoe", "qwen35", "qwen35moe", NULL};
 static const char *const of_gemma3[] = {"gemma3", NULL};
 static const char *const of_llama[] = {"llama", NULL};
 static const char *const of_mistral[] = {"llama", "mistral3", NULL};
@@ -443,7 +443,7 @@ fv_status fv_gguf_vision_config(const fv_gguf_set *s, const fv_gguf_architecture
     json_t *text = m->root;
     m->root = k.root;
     if (t->text_type) fv_gguf_put(m, text, "model_type", json_string(t->text_type));
-    fv_gguf_put(m, k.root, "model_type", json_string(a->experts ? "qwen3_vl_moe" : t->model_type));
+    fv_gguf_put(m, k.root, "model_type", json_string(a->vision ? a->vision : t->model_type));
     fv_gguf_put(m, k.root, "tie_word_embeddings",
                 json_incref(json_object_get(text, "tie_word_embeddings")));
     fv_gguf_put(m, k.root, "text_config", text);

@@ -61,6 +61,15 @@ fv_status fv_layout_add_mosaic(fv_layout *l, const fv_layout_span *mosaic);
 /* Upper bound on the tokens of an image whose tiles have at most area_max tokens, without newlines. */
 int64_t fv_layout_anyres_max(const fv_layout_config *c, double area_max);
 
+/* ---- Mistral 3 and LightOnOCR --------------------------------------------------------------- */
+
+/* Checks c->resize, to which images are scaled down at most. */
+fv_status fv_layout_fit_check(const fv_layout_config *c);
+
+/* Sets the tile: the image's size, scaled down to c->resize if it is larger, with sides rounded up to
+ * multiples of `unit` pixels. FV_EINVAL: the image is so narrow that no pixels are left. */
+fv_status fv_layout_fit(const fv_layout_config *c, int32_t unit, fv_layout *l);
+
 /* ---- Qwen-VL ------------------------------------------------------------------------------- */
 
 fv_status fv_layout_qwen_check(const fv_layout_config *c);

@@ -48,7 +48,7 @@ typedef struct fv_layout_config {
     bool tower_class, class_token;
     /* LLaVA-1.5: pads to a square; scales the shorter side to shortest_edge, or if that is 0, the image to
      * resize, unless that is 0 x 0; then crops tile x tile pixels from the centre. Mistral 3: scales down
-     * to at most resize. */
+     * to at most resize. LightOnOCR: the same; sides are multiples of shortest_edge. */
     bool pad_square;
     int32_t shortest_edge;
     fv_layout_size resize;

@@ -6,7 +6,7 @@
 
 #include "layout/internal.h"
 
-static fv_status check(const fv_layout_config *c) {
+fv_status fv_layout_fit_check(const fv_layout_config *c) {
     const fv_layout_size r = c->resize;
     if (r.w >= 1 && r.h >= 1 && r.w <= FV_LAYOUT_SIDE_MAX && r.h <= FV_LAYOUT_SIDE_MAX)
         return FV_OK;
@@ -18,9 +18,7 @@ static fv_status check(const fv_layout_config *c) {
 
 static int32_t whole(int32_t pixels, int32_t token) { return (pixels - 1) / token + 1; }
 
-static fv_status image(const fv_layout_config *c, int32_t n_image, fv_layout *l) {
-    (void)n_image;
-    const int32_t token = c->patch * c->merge;
+fv_status fv_layout_fit(const fv_layout_config *c, int32_t unit, fv_layout *l) {
     const double ratio = fmax((double)l->image_h / c->resize.h, (double)l->image_w / c->resize.w);
     fv_layout_size size = {l->image_w, l->image_h};
     if (ratio > 1)
@@ -30,8 +28,15 @@ static fv_status image(const fv_layout_config *c, int32_t n_image, fv_layout *l)
                        "an image of %" PRId32 " x %" PRId32 " pixels, scaled down to %" PRId32
                        " x %" PRId32 ", has no pixels left: send it less narrow",
                        l->image_w, l->image_h, c->resize.w, c->resize.h);
-    const int32_t cols = whole(size.w, token), rows = whole(size.h, token);
-    l->tile = (fv_layout_size){cols * token, rows * token};
+    l->tile = (fv_layout_size){whole(size.w, unit) * unit, whole(size.h, unit) * unit};
+    return FV_OK;
+}
+
+static fv_status image(const fv_layout_config *c, int32_t n_image, fv_layout *l) {
+    (void)n_image;
+    const int32_t token = c->patch * c->merge;
+    FV_TRY(fv_layout_fit(c, token, l));
+    const int32_t cols = l->tile.w / token, rows = l->tile.h / token;
     l->n_text = rows;
     FV_TRY(fv_layout_add_view(l, &(fv_layout_view){.n_resize = 1,
                                                    .resize = {l->tile},
@@ -65,7 +70,7 @@ static void text(const fv_layout *l, const char *mark, fv_layout_writer *w) {
 const fv_layout_rules fv_layout_mistral3 = {.name = "mistral3",
                                             .token = "[IMG]",
                                             .any_size = true,
-                                            .check = check,
+                                            .check = fv_layout_fit_check,
                                             .image = image,
                                             .tokens_max = tokens_max,
                                             .text = text};

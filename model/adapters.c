@@ -12,12 +12,14 @@ static fv_status read_spec(const char *spec, fv_adapter *out, const char **dir) 
     const char *equals = strchr(spec, '=');
     size_t n = equals ? (size_t)(equals - spec) : 0;
     bool plain = n > 0 && n <= FV_ADAPTER_NAME_MAX && equals[1];
-    for (size_t i = 0; i < n; i++) plain &= (unsigned char)spec[i] > ' ' && spec[i] != 0x7f;
+    for (size_t i = 0; i < n; i++)
+        plain &= (unsigned char)spec[i] > ' ' && spec[i] != 0x7f && spec[i] != '@';
     if (!plain)
-        return FV_FAIL(FV_EINVAL,
-                       "--adapter %.64s: write NAME=DIR, with a name of 1..%d bytes without spaces "
-                       "and control characters",
-                       spec, FV_ADAPTER_NAME_MAX);
+        return FV_FAIL(
+            FV_EINVAL,
+            "--adapter %.64s: write NAME=DIR, with a name of 1..%d bytes without spaces, "
+            "control characters and @ (which a policy follows)",
+            spec, FV_ADAPTER_NAME_MAX);
     memcpy(out->name, spec, n);
     out->name[n] = '\0';
     *dir = equals + 1;

@@ -82,6 +82,7 @@ void fv_checkpoint_close(fv_checkpoint *ck) {
     fv_shards_close(ck->tower);
     free(ck->manifest);
     fv_arena_fini(&ck->arena);
+    fv_arena_fini(&ck->scratch);
     free(ck);
 }
 

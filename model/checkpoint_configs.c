@@ -12,7 +12,8 @@ fv_status fv_checkpoint_read_config(fv_checkpoint *ck, const char *dir) {
     char path[FV_CHECKPOINT_PATH], *text;
     FV_TRY(fv_checkpoint_file(dir, "config.json", CONFIG_MAX, path, &text, &ck->config_bytes));
     if (!text) return fv_folder_no_config(dir);
-    fv_status st = fv_arena_strndup(&ck->arena, text, ck->config_bytes, &ck->config_text);
+    fv_status st = fv_stored_join_config(dir, &text, &ck->config_bytes);
+    if (st == FV_OK) st = fv_arena_strndup(&ck->arena, text, ck->config_bytes, &ck->config_text);
     free(text);
     FV_TRY(st);
     const fv_tower_directory *t = &ck->tower_dir;

@@ -26,8 +26,8 @@ typedef struct fv_used_tensor {
 
 struct fv_checkpoint {
     fv_arena arena;
-    bool
-        headers_only; /* set before opening: no memory is taken for weights, and views have no data */
+    bool headers_only; /* set before opening: views have no data, and no memory is kept for it */
+    fv_arena scratch;  /* with headers_only: the memory of one weight at a time */
     char *dir, *config_text;
     size_t config_bytes;
     fv_tower_directory tower_dir;

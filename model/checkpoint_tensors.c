@@ -113,6 +113,15 @@ static int32_t reordered_heads(const fv_checkpoint *ck, const fv_tensor_spec *e)
                : 0;
 }
 
+/* Gives the memory of a weight back whose tensors have been checked. */
+static void drop_data(fv_checkpoint *ck, fv_stored_weight *w) {
+    w->view.data = NULL;
+    w->view.quant = w->quant = NULL;
+    ck->stored.order = NULL; /* was in it */
+    ck->stored.n_order = 0;
+    fv_arena_reset(&ck->scratch);
+}
+
 /* Allocates memory that fv_checkpoint_load fills; *repacked false: t is used as stored. */
 static fv_status place_repacked(fv_checkpoint *ck, fv_used_tensor *u, bool *repacked) {
     const fv_tensor_spec *e = u->expected;
@@ -122,11 +131,12 @@ static fv_status place_repacked(fv_checkpoint *ck, fv_used_tensor *u, bool *repa
     fv_dtype dtype;
     if (u->stored.form) {
         *repacked = true;
-        FV_TRY(fv_stored_place(&u->stored, e, &ck->arena));
+        FV_TRY(fv_stored_place(&u->stored, e, ck->headers_only ? &ck->scratch : &ck->arena));
+        if (ck->headers_only) drop_data(ck, &u->stored);
         u->view = u->stored.view;
         return FV_OK;
     }
-    *repacked = heads > 0 || blocks || (form && form->n_more);
+    *repacked = heads > 0 || blocks || (form && (form->n_more || form->tiles.each > 1));
     if (!*repacked) return FV_OK;
     FV_TRY(check_shape(u->found, e));
     if (!blocks) FV_TRY(read_dtype(u->found, &dtype));
@@ -138,6 +148,7 @@ static fv_status place_repacked(fv_checkpoint *ck, fv_used_tensor *u, bool *repa
     if (form) {
         memcpy(u->gguf.more, form->more, sizeof form->more);
         u->gguf.n_more = form->n_more, u->gguf.span = form->span;
+        u->gguf.tiles = form->tiles;
     }
     FV_TRY(fv_gguf_place(&u->gguf, rows, cols, fv_checkpoint_is_layer_weight(e), &ck->arena));
     u->view = u->gguf.view;
@@ -241,11 +252,11 @@ static fv_status refuse_leftover(const fv_checkpoint *ck) {
             n_sound++;
             continue;
         }
-        if (fv_stored_is_unused(&ck->stored, t->canonical)) continue;
         if (!fv_compressed_belongs(t->canonical, want.name) &&
             !fv_stored_belongs(&ck->stored, t->canonical, want.name))
             strcpy(want.name, t->canonical);
         if (bsearch(&want, all, (size_t)n, sizeof *all, by_name)) continue;
+        if (fv_stored_is_unused(&ck->stored, t)) continue;
         st = FV_FAIL(FV_EDATA,
                      "%s: tensor '%s' in %s is not one of the network that config.json describes: "
                      "is config.json the one that belongs to these weights?",
@@ -354,6 +365,6 @@ fv_status fv_checkpoint_open_tensors(fv_checkpoint *ck) {
     }
     tie_head(ck);
     log_stored(ck);
-    FV_TRY(fv_checkpoint_split_fused(ck));
+    if (!ck->headers_only) FV_TRY(fv_checkpoint_split_fused(ck));
     return refuse_leftover(ck);
 }

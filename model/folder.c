@@ -220,7 +220,8 @@ static fv_status explain_config(const fv_folder *f) {
         return FV_FAIL(FV_EUNSUPPORTED,
                        "%s/adapter_config.json without config.json: it is an adapter, not a model: "
                        "name the checkpoint of its base model "
-                       "(base_model_name_or_path in adapter_config.json)",
+                       "(base_model_name_or_path in adapter_config.json), and this folder with "
+                       "--adapter NAME=DIR",
                        f->path);
     if (gguf)
         return FV_FAIL(FV_ENOTFOUND,
@@ -305,8 +306,8 @@ static fv_status explain_weights(const fv_folder *f) {
                        "%s has no safetensors, but GGUF files: name one by its path, such as %s/%s",
                        f->path, f->path, gguf->name);
     return FV_FAIL(FV_ENOTFOUND,
-                   "%s has neither model.safetensors nor model.safetensors.index.json, nor other "
-                   "safetensors: %s fetches the weights; or name a GGUF file by its path",
+                   "%s has neither model.safetensors nor model.safetensors.index.json nor other "
+                   "safetensors, nor a GGUF file: %s fetches the weights",
                    f->path, get);
 }
 

@@ -2,11 +2,13 @@
  * the arena; of large ones only the order of rows is noted. */
 #include "model/gguf_tensors.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/convert.h"
+#include "gguf/recurrent.h"
 #include "gguf/texts.h"
 #include "gguf/vision.h"
 
@@ -14,7 +16,9 @@ typedef struct lister {
     const fv_gguf_set *s;
     const fv_gguf *g;
     fv_arena *arena;
-    bool tower, gemma; /* gemma: the text model's norms have 1 added */
+    bool tower;
+    bool gemma, recurrent; /* of the text model, whose norms have 1 added */
+    fv_gguf_recurrent layers;
     fv_gguf_projector projector;
 } lister;
 
@@ -92,13 +96,16 @@ static void rename_in_tower(const lister *l, const fv_gguf_tensor *t, char hub[F
     }
 }
 
-/* Factors of frequencies go into config.json (gguf/config.c); img_break is a copy of a row of the embedding. */
-static bool is_weight(const char *name) {
+/* Factors of frequencies go into config.json (gguf/config.c); img_break is a copy of a row of the embedding;
+ * layers that predict tokens further ahead are not used. */
+static bool is_weight(const lister *l, const char *name) {
+    if (l->recurrent && strncmp(name, "blk.", 4) == 0 && atoi(name + 4) >= l->layers.n_layer)
+        return false;
     return strcmp(name, "rope_freqs.weight") != 0 && strcmp(name, "v.token_embd.img_break") != 0;
 }
 
 static void name_tensor(const lister *l, const fv_gguf_tensor *t, char hub[FV_GGUF_NAME_MAX]) {
-    if (!is_weight(t->name)) {
+    if (!is_weight(l, t->name)) {
         hub[0] = '\0';
         return;
     }
@@ -197,16 +204,71 @@ static fv_status subtract_one(const lister *l, const fv_gguf_tensor *t, fv_safet
     return FV_OK;
 }
 
+/* ---- recurrent layers -------------------------------------------------------------------- */
+
+/* Orders `n` runs of `bytes` bytes, one a row of a small tensor in f32. */
+static fv_status untile_small(const lister *l, const fv_gguf_tiles *tiles, const fv_gguf_tensor *t,
+                              fv_safetensors_entry *e) {
+    size_t n = (size_t)t->shape[0], bytes = t->bytes / n;
+    size_t tiled = (size_t)(tiles->first + tiles->n * tiles->each * tiles->width);
+    void *to;
+    if (strcmp(t->type, "F32") != 0)
+        return FV_FAIL(FV_EUNSUPPORTED, "%s: tensor '%s' is of type %s; it must be F32",
+                       fv_gguf_where(l->g), t->name, t->type);
+    if (n != tiled) return FV_OK; /* its shape is refused later */
+    FV_TRY(fv_arena_array(l->arena, n, bytes, &to));
+    for (size_t i = 0; i < n; i++)
+        memcpy((char *)to + i * bytes,
+               (const char *)t->data + fv_gguf_untile(tiles, false, i) * bytes, bytes);
+    e->data = to;
+    return FV_OK;
+}
+
+/* A_log = log(-ssm_a), of a copy. */
+static fv_status take_logarithm(const lister *l, const fv_gguf_tensor *t, float *x) {
+    for (size_t i = 0; i < t->bytes / sizeof *x; i++) {
+        if (!(x[i] < 0))
+            return FV_FAIL(FV_EDATA, "%s: tensor '%s' must hold numbers below 0",
+                           fv_gguf_where(l->g), t->name);
+        x[i] = logf(-x[i]);
+    }
+    return FV_OK;
+}
+
+static fv_status form_recurrent(const lister *l, const fv_gguf_tensor *t, fv_safetensors_entry *e,
+                                fv_gguf_form *f) {
+    const fv_gguf_recurrent *r = &l->layers;
+    const fv_gguf_tiles all = {.n = r->n_key, .each = r->n_value / r->n_key, .width = r->d_value};
+    fv_gguf_tiles one = all, behind = all, columns = all;
+    one.width = 1;
+    behind.first = 2 * r->n_key * r->d_key;
+    columns.columns = true;
+    if (strstr(t->name, ".attn_qkv.")) f->tiles = behind;
+    if (strstr(t->name, ".attn_gate.")) f->tiles = all;
+    if (strstr(t->name, ".ssm_alpha.") || strstr(t->name, ".ssm_beta.")) f->tiles = one;
+    if (strstr(t->name, ".ssm_out.")) f->tiles = columns;
+    if (strstr(t->name, ".ssm_conv1d.")) return untile_small(l, &behind, t, e);
+    if (strstr(t->name, ".ssm_dt.")) return untile_small(l, &one, t, e);
+    if (!ends_with(t->name, ".ssm_a")) return FV_OK;
+    FV_TRY(untile_small(l, &one, t, e));
+    return e->data == t->data ? FV_OK : take_logarithm(l, t, (float *)(uintptr_t)e->data);
+}
+
+/* Returns whether the network adds 1 to this norm itself. */
+static bool has_one_added(const lister *l, const char *name) {
+    if (l->tower) return strcmp(name, "mm.soft_emb_norm.weight") == 0;
+    return (l->gemma || l->recurrent) && ends_with(name, "norm.weight") &&
+           !ends_with(name, ".ssm_norm.weight");
+}
+
 static fv_status form_tensor(const lister *l, const fv_gguf_tensor *t, fv_safetensors_entry *e,
                              fv_gguf_form *f) {
     if (l->tower && l->projector == FV_GGUF_QWEN_VL && strstr(t->name, ".attn_q."))
         return join_qkv(l, t, e, f);
     if (strstr(t->name, ".ffn_gate_exps.")) return join_experts(l, t, e, f);
     if (strcmp(t->name, "v.patch_embd.weight") == 0) return join_frames(l, t, e);
-    if ((l->gemma && ends_with(t->name, "norm.weight")) ||
-        (l->tower && strcmp(t->name, "mm.soft_emb_norm.weight") == 0))
-        return subtract_one(l, t, e);
-    return FV_OK;
+    if (has_one_added(l, t->name)) return subtract_one(l, t, e);
+    return l->recurrent ? form_recurrent(l, t, e, f) : FV_OK;
 }
 
 /* Returns whether t is part of another entry. */
@@ -225,7 +287,11 @@ static fv_status look(const fv_gguf_set *s, lister *l) {
     if (l->tower) return fv_gguf_projector_of(l->g, &l->projector);
     FV_TRY(fv_gguf_text(s->model[0], "general.architecture", &arch));
     l->gemma = arch.n == 6 && memcmp(arch.s, "gemma3", 6) == 0;
-    return FV_OK;
+    l->recurrent = arch.n >= 6 && memcmp(arch.s, "qwen35", 6) == 0;
+    if (!l->recurrent) return FV_OK;
+    char name[16];
+    snprintf(name, sizeof name, "%.*s", (int)(arch.n < sizeof name ? arch.n : 0), arch.s);
+    return fv_gguf_recurrent_of(s->model[0], name, &l->layers);
 }
 
 fv_status fv_gguf_tensors_list(const fv_gguf_set *s, const fv_gguf *g, fv_arena *arena,

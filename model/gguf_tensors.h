@@ -7,13 +7,16 @@
  *   patch_embd      a kernel over two frames is two kernels (Qwen-VL)
  *   attn_q, _k, _v  one matrix is cut in three (Qwen2-VL and 2.5-VL)
  *   ffn_*_exps      the experts' gate and up are apart, and no matrix is transposed (Qwen3-VL)
- *   norms           have 1 added (Gemma 3)
+ *   norms           have 1 added (Gemma 3, Qwen3.5)
+ *   value heads     of recurrent layers, which are consecutive where they share a key head, are apart (Qwen3.5)
+ *   ssm_a           is -exp(A_log) (Qwen3.5)
  *   deepstack       is numbered by the tower's layer
  *   ffn_up, _down   have each other's names (the oldest mmproj files)
  *
  * Queries and keys in GGML's order of RoPE are restored later (model/gguf_weights.h). */
 #include "common/arena.h"
 #include "gguf/files.h"
+#include "model/gguf_weights.h"
 #include "model/safetensors.h"
 
 /* A tensor's name and form besides its entry. */
@@ -23,6 +26,7 @@ typedef struct fv_gguf_form {
      * all together, its data and bytes are the first's. */
     const void *more[2];
     int32_t n_more, span;
+    fv_gguf_tiles tiles; /* heads that are restored to their order */
 } fv_gguf_form;
 
 /* Lists the tensors of the file g, one of those of s: *n entries, with the names of the file, and as many

@@ -21,11 +21,22 @@
 /* Returns whether `type` is stored in blocks. */
 bool fv_gguf_is_blocks(const char *type);
 
+/* Heads of which `each` share one of `n`: head k * each + r of the view is head r * n + k of the file. Their
+ * `width` rows, or columns, follow `first` others. each <= 1: heads are in order. */
+typedef struct fv_gguf_tiles {
+    int32_t n, each, width, first;
+    bool columns;
+} fv_gguf_tiles;
+
+/* Row or column `i` of the view in the file; or, with `to_view`, the other way round. */
+size_t fv_gguf_untile(const fv_gguf_tiles *t, bool to_view, size_t i);
+
 typedef struct fv_gguf_weight {
     const char *type;    /* "Q4_K", "F16", ... */
     const void *data;    /* as in the file */
     const void *more[2]; /* further tensors, whose rows follow: `span` of each in turn */
     int32_t n_more, span;
+    fv_gguf_tiles tiles;
     int32_t heads;  /* number of heads whose rows are restored to their order; 0: rows stay */
     fv_tensor view; /* filled by fv_gguf_fill */
 } fv_gguf_weight;

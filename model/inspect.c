@@ -6,8 +6,10 @@
 #include <string.h>
 
 #include "common/file.h"
+#include "gguf/files.h"
 #include "gguf/texts.h"
 #include "model/checkpoint_internal.h"
+#include "model/compressed.h"
 #include "model/engine.h"
 #include "model/folder.h"
 #include "text/json.h"
@@ -19,6 +21,7 @@ typedef struct inspector {
     fv_checkpoint *ck;
     char get[FV_CHECKPOINT_PATH + 64]; /* the command that downloads the checkpoint */
     bool is_none;                      /* there is no config.json: it is no checkpoint */
+    const char *gguf;                  /* the model's file; NULL: the checkpoint is not GGUF */
     bool brings_code;                  /* config.json names Python code of its own */
 } inspector;
 
@@ -78,14 +81,14 @@ static bool file_of(const inspector *i, const char *what, char out[FV_CHECKPOINT
 static const char *remedy_of(const char *what, const char *usual) {
     static const struct {
         const char *word, *remedy;
-    } known[] = {{"quantization_config", unsupported_weights},
-                 {"save_pretrained(",
-                  "run that command where torch and transformers are installed, "
-                  "or fetch the model in a form that has safetensors"},
-                 {"Mistral's own", "fetch config.json and model.safetensors, which mostly lie in "
-                                   "the same repository"},
-                 {"it is an adapter", "serve the base model, or the adapter merged into it (PEFT's "
-                                      "merge_and_unload, then save_pretrained)"}};
+    } known[] = {
+        {"quantization_config", unsupported_weights},
+        {"save_pretrained(", "run that command where torch and transformers are installed, "
+                             "or fetch the model in a form that has safetensors"},
+        {"Mistral's own", "fetch config.json and model.safetensors, which mostly lie in "
+                          "the same repository"},
+        {"it is an adapter", "serve its base model, and the adapter with --adapter NAME=DIR "
+                             "(docs/ADAPTERS.md)"}};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (strstr(what, known[i].word)) return known[i].remedy;
     return usual;
@@ -96,15 +99,14 @@ static fv_status add_error(inspector *i, fv_status st, const char *name, const c
     char remedy[FV_CHECKPOINT_PATH + 300], what[4096], file[FV_CHECKPOINT_PATH];
     if (st == FV_ENOMEM) return st;
     snprintf(what, sizeof what, "%s", fv_last_error());
-    if (st == FV_EUNSUPPORTED)
+    if (st == FV_EUNSUPPORTED || st == FV_EINVAL)
         snprintf(remedy, sizeof remedy, "%s", remedy_of(what, unsupported));
     else
         snprintf(remedy, sizeof remedy,
                  "take the file from where the checkpoint comes from: %s; a file that was changed "
                  "by hand must agree with the others",
                  i->get);
-    if (fv_gguf_is_file(i->in->path))
-        return fv_inspection_add(i->in, i->in->path, what, remedy, true);
+    if (i->gguf) return fv_inspection_add(i->in, i->gguf, what, remedy, true);
     if (file_of(i, what, file)) return fv_inspection_add(i->in, file, what, remedy, true);
     return add_in(i, name, what, remedy, true);
 }
@@ -142,8 +144,8 @@ static fv_status check_beside(inspector *i, const fv_folder *f) {
     if (fv_folder_find(f, "adapter_config.json") && fv_folder_find(f, "config.json"))
         FV_TRY(add_in(i, "adapter_config.json",
                       "an adapter (LoRA) lies beside the weights; they are served without it",
-                      "merge it first (PEFT's merge_and_unload, then save_pretrained), or move it "
-                      "to a folder of its own",
+                      "serve it with --adapter NAME=DIR (docs/ADAPTERS.md), or merge it into the "
+                      "weights (PEFT's merge_and_unload, then save_pretrained)",
                       false));
     if (f->n_part > 0) {
         char what[200], remedy[FV_CHECKPOINT_PATH + 100];
@@ -155,9 +157,23 @@ static fv_status check_beside(inspector *i, const fv_folder *f) {
     return FV_OK;
 }
 
+/* Finds the files of a GGUF checkpoint. */
+static fv_status find_gguf(inspector *i) {
+    fv_gguf_files files;
+    fv_status st = fv_gguf_files_find(i->in->path, &files);
+    if (st == FV_ENOMEM) return st;
+    i->is_none = st != FV_OK;
+    if (st != FV_OK)
+        return fv_inspection_add(
+            i->in, i->in->path, fv_last_error(),
+            "name the model's file by its path, and its mmproj file with --mmproj", true);
+    return files.n ? keep(i->in, files.model, &i->gguf) : FV_OK;
+}
+
 static fv_status check_folder(inspector *i) {
     fv_folder f;
-    if (fv_gguf_is_file(i->in->path)) return FV_OK;
+    FV_TRY(find_gguf(i));
+    if (i->gguf || i->is_none) return FV_OK;
     fv_status st = fv_folder_open(i->in->path, &f);
     if (st == FV_ENOMEM) return st;
     if (st != FV_OK)
@@ -203,11 +219,12 @@ static fv_status look_at_config(inspector *i) {
     char path[FV_CHECKPOINT_PATH], *text;
     size_t bytes;
     json_t *root;
-    i->in->quantization = fv_gguf_is_file(i->in->path) ? "gguf" : "none";
+    i->in->quantization = i->gguf ? "gguf" : "none";
     if (fv_checkpoint_file(i->in->path, "config.json", CONFIG_MAX, path, &text, &bytes) != FV_OK ||
         !text)
         return FV_OK;
-    fv_status st = fv_json_object(text, bytes, path, &root);
+    fv_status st = fv_stored_join_config(i->in->path, &text, &bytes);
+    if (st == FV_OK) st = fv_json_object(text, bytes, path, &root);
     free(text);
     if (st != FV_OK) return FV_OK; /* reading the network's shape reports it */
     const json_t *q = json_object_get(root, "quantization_config"), *t;
@@ -222,6 +239,10 @@ static fv_status look_at_config(inspector *i) {
     return st;
 }
 
+/* An error about a GGUF file says what to do. */
+static const char unsupported_gguf[] =
+    "do what the fault says, or take the model's safetensors (docs/SUPPORTED.md)";
+
 static const char unsupported_model[] =
     "docs/SUPPORTED.md lists what is served; llama.cpp or transformers may run this model";
 static const char unsupported_code[] =
@@ -229,6 +250,7 @@ static const char unsupported_code[] =
     "look for the same model in transformers' layout (its name often ends with -hf)";
 static fv_status read_configs(inspector *i) {
     const char *dir = i->in->path, *no = i->brings_code ? unsupported_code : unsupported_model;
+    if (i->gguf) no = unsupported_gguf;
     fv_checkpoint *ck = i->ck;
     FV_TRY(fv_arena_strndup(&ck->arena, dir, strlen(dir), &ck->dir));
     fv_status st = fv_checkpoint_read_config(ck, dir);
@@ -268,10 +290,35 @@ static void count_files(fv_inspection *in, const fv_shards *sh) {
     qsort(in->dtype, (size_t)in->n_dtype, sizeof *in->dtype, by_bytes);
 }
 
-static void count_network(fv_inspection *in, const fv_checkpoint *ck) {
+/* Whether a tensor is a part of a quantized weight, such as its scales. */
+static bool is_part(const fv_checkpoint *ck, const fv_shard_tensor *t) {
+    char weight[FV_TENSOR_NAME_MAX];
+    return fv_compressed_belongs(t->canonical, weight) ||
+           fv_stored_belongs(&ck->stored, t->canonical, weight);
+}
+
+/* Counts the tensors of one table that the network uses, or parts of them, and their bytes. */
+static fv_status count_used(fv_inspection *in, const fv_checkpoint *ck, const fv_shards *sh) {
+    const int32_t n = fv_shards_tensors(sh);
+    bool *used = calloc((size_t)n + 1, sizeof *used);
+    if (!used) return FV_FAIL(FV_ENOMEM, "%s: no memory for a list of tensors", in->path);
+    for (int32_t i = 0; i < ck->n_used; i++) {
+        const fv_shard_tensor *t = ck->used[i].found;
+        if (fv_shards_find(sh, t->canonical) == t) used[t - fv_shards_at(sh, 0)] = true;
+    }
+    for (int32_t i = 0; i < n; i++) {
+        const fv_shard_tensor *t = fv_shards_at(sh, i);
+        if (used[i] || is_part(ck, t))
+            in->weight_bytes += t->entry->bytes;
+        else
+            in->n_unused++;
+    }
+    free(used);
+    return FV_OK;
+}
+
+static fv_status count_network(fv_inspection *in, const fv_checkpoint *ck) {
     in->has_weights = true;
-    in->weight_bytes = ck->bytes;
-    in->n_unused = in->n_tensor - ck->n_used;
     in->embed_dtype = ck->text.embed.dtype;
     for (int32_t i = 0; i < ck->n_used; i++) {
         const fv_tensor_spec *e = ck->used[i].expected;
@@ -279,6 +326,8 @@ static void count_network(fv_inspection *in, const fv_checkpoint *ck) {
         for (int32_t d = 0; d < e->n_dim; d++) n *= (uint64_t)e->shape[d];
         in->n_param += n;
     }
+    FV_TRY(count_used(in, ck, ck->shards));
+    return ck->tower ? count_used(in, ck, ck->tower) : FV_OK;
 }
 
 static fv_status read_weights(inspector *i) {
@@ -290,8 +339,7 @@ static fv_status read_weights(inspector *i) {
     if (!i->in->has_config) return FV_OK;
     st = fv_checkpoint_open_tensors(ck);
     if (st != FV_OK) return add_error(i, st, "model.safetensors", unsupported_weights);
-    count_network(i->in, ck);
-    return FV_OK;
+    return count_network(i->in, ck);
 }
 
 /* ---- text ---------------------------------------------------------------------------------- */
@@ -326,6 +374,7 @@ static fv_status read_chat(inspector *i) {
 
 static fv_status inspect(inspector *i) {
     FV_TRY(check_folder(i));
+    if (i->is_none) return FV_OK;
     FV_TRY(look_at_config(i));
     FV_TRY(read_configs(i));
     if (i->is_none) return FV_OK;

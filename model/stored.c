@@ -92,15 +92,24 @@ static bool belongs_to(const fv_stored_form *f, const char *canonical,
     return false;
 }
 
-bool fv_stored_is_unused(const fv_stored_config *config, const char *canonical) {
+static bool ends_with(const char *s, const char *end) {
+    size_t n = strlen(s), m = strlen(end);
+    return n > m && strcmp(s + n - m, end) == 0;
+}
+
+static bool is_zero(const fv_safetensors_entry *t) {
+    bool zero = true;
+    for (size_t i = 0; i < t->bytes && zero; i++) zero = fv_stored_u8(t, i) == 0;
+    return zero;
+}
+
+bool fv_stored_is_unused(const fv_stored_config *config, const fv_shard_tensor *t) {
     static const char *const end[] = {".k_scale", ".v_scale", ".q_scale", ".k_zero_point",
                                       ".v_zero_point"};
-    size_t n = strlen(canonical);
-    for (size_t i = 0; i < sizeof end / sizeof *end && config->kv_cache; i++) {
-        size_t m = strlen(end[i]);
-        if (n > m && strcmp(canonical + n - m, end[i]) == 0) return true;
-    }
-    return false;
+    for (size_t i = 0; i < sizeof end / sizeof *end && config->kv_cache; i++)
+        if (ends_with(t->canonical, end[i])) return true;
+    return config->method == FV_STORED_GPTQ && ends_with(t->canonical, ".bias") &&
+           is_zero(t->entry);
 }
 
 bool fv_stored_belongs(const fv_stored_config *config, const char *canonical,

@@ -50,6 +50,10 @@ typedef struct fv_stored_weight {
     size_t bytes;    /* of what the view reads, in memory and in the files */
 } fv_stored_weight;
 
+/* Puts quantize_config.json (AutoGPTQ) or quant_config.json (AutoAWQ) of the folder into the text of config.json, if
+ * that has no quantization_config; *text is replaced then, and freed. Errors name the file. */
+fv_status fv_stored_join_config(const char *dir, char **text, size_t *bytes);
+
 /* Reads the "quantization_config" of config.json (or of its text_config). FV_EUNSUPPORTED names a version or
  * setting that is not read, and what to do. */
 fv_status fv_stored_parse(const char *config, size_t bytes, const char *where,
@@ -71,8 +75,9 @@ bool fv_stored_fill(const fv_stored_weight *w);
 /* "awq": the name of the form, for log lines and messages. */
 const char *fv_stored_name(const fv_stored_weight *w);
 
-/* Returns whether `canonical` is a scale of quantized keys or values: kv_cache_scheme is not followed. */
-bool fv_stored_is_unused(const fv_stored_config *config, const char *canonical);
+/* Returns whether the network computes the same without tensor `t`: a scale of quantized keys or values
+ * (kv_cache_scheme is not followed), or a bias of zeros, which AutoGPTQ writes for layers that have none. */
+bool fv_stored_is_unused(const fv_stored_config *config, const fv_shard_tensor *t);
 
 /* Returns whether `canonical` belongs to a quantized weight of the method, whose name goes to `weight`. */
 bool fv_stored_belongs(const fv_stored_config *config, const char *canonical,

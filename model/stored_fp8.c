@@ -31,8 +31,8 @@ static bool read_grid(const fv_stored_weight *w, const fv_tensor_spec *e, grid *
     const fv_safetensors_entry *t = w->part[scale_part(w)];
     const int32_t N = (int32_t)e->shape[0], K = (int32_t)e->shape[1];
     const int32_t *block = w->config->block;
-    int64_t n = 1;
-    for (int32_t i = 0; i < t->n_dim; i++) n *= t->shape[i];
+    const size_t size = is_power(t) ? 1 : fv_dtype_bytes(fv_stored_scale_type(w, scale_part(w)));
+    const int64_t n = (int64_t)(t->bytes / size);
     *g = (grid){1, 1, N, K};
     if (n == 1) return true;
     if (n == N && (t->n_dim == 1 || t->shape[t->n_dim - 1] == 1)) {

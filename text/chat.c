@@ -104,16 +104,28 @@ static const json_t *template_of(const json_t *root) {
     return json_is_null(v) ? NULL : v;
 }
 
+/* Reads a template that is a file of its own. Transformers writes templates that have a name into a folder, and
+ * the one named default mostly beside it. */
+static fv_status read_jinja(const char *dir, char **program, const char **file) {
+    static const char *const names[] = {"chat_template.jinja",
+                                        "additional_chat_templates/default.jinja",
+                                        "chat_templates/default.jinja"};
+    char path[FV_CHECKPOINT_PATH];
+    size_t bytes;
+    for (size_t i = 0; i < sizeof names / sizeof *names && !*program; i++) {
+        *file = names[i];
+        FV_TRY(fv_checkpoint_file(dir, names[i], FV_JINJA_PROGRAM_BYTES, path, program, &bytes));
+    }
+    return FV_OK;
+}
+
 /* Gives the text of the checkpoint's template, NULL if there is none, and the name of its file, a
  * constant. */
 static fv_status read_own(const char *dir, char **program, const char **file) {
-    static const char *const names[] = {"chat_template.jinja", "chat_template.json",
-                                        "processor_config.json", "tokenizer_config.json"};
-    char path[FV_CHECKPOINT_PATH];
-    size_t bytes;
-    *file = names[0];
-    FV_TRY(fv_checkpoint_file(dir, names[0], FV_JINJA_PROGRAM_BYTES, path, program, &bytes));
-    for (size_t i = 1; i < sizeof names / sizeof *names && !*program; i++) {
+    static const char *const names[] = {"chat_template.json", "processor_config.json",
+                                        "tokenizer_config.json"};
+    FV_TRY(read_jinja(dir, program, file));
+    for (size_t i = 0; i < sizeof names / sizeof *names && !*program; i++) {
         json_t *root;
         *file = names[i];
         FV_TRY(read_json(dir, names[i], &root));

@@ -34,6 +34,7 @@ typedef struct fv_model_config {
                               * 1 */
     bool tower_norm;         /* files have the tower's last norm, used or not */
     bool video_tower;        /* files have a second tower, for videos */
+    bool packed_positions;   /* files have a second table of positions, which is unused */
     bool pooling_head, mask_token;  /* files have the tower's pooling head or mask token, which are
                                      * unused */
     int32_t image_token;            /* id of the image token; -1 without vision;

@@ -6,7 +6,7 @@
 
 #include "model/families/keys.h"
 
-enum { HEAD_DIM_MAX = 1024, PATTERN = 6 };
+enum { HEAD_DIM_MAX = 1024, PATTERN = 6, EXPERT_ROWS_MAX = 1 << 24 };
 
 /* Which layers slide: those of layer_types, or all but every sixth. The last one never does. */
 static fv_status parse_types(const json_t *obj, const char *where, fv_text_config *t) {
@@ -119,23 +119,17 @@ static fv_status parse_rope(const json_t *obj, const char *kind, const char *whe
 /* Refuses what other Gemma 4 models have, by name. */
 static fv_status refuse_others(const json_t *obj, const char *where, bool unified) {
     int32_t shared = 0, per_layer = unified ? 0 : 256;
-    bool experts = false, bias = false;
+    bool bias = false;
     FV_TRY(fv_json_i32(obj, "num_kv_shared_layers", where, 0, FV_MAX_LAYERS, &shared));
     if (!unified)
         FV_TRY(fv_json_i32(obj, "hidden_size_per_layer_input", where, 0, INT32_MAX, &per_layer));
-    FV_TRY(fv_json_bool(obj, "enable_moe_block", where, &experts));
     FV_TRY(fv_json_bool(obj, "attention_bias", where, &bias));
     if (shared || per_layer)
         return FV_FAIL(FV_EUNSUPPORTED,
                        "%s: keys 'num_kv_shared_layers' (%d) and 'hidden_size_per_layer_input' "
                        "(%d) must be 0: Gemma 4 E2B and E4B, which have both, are not supported; "
-                       "12B and 31B are",
+                       "12B, 26B-A4B and 31B are",
                        where, shared, per_layer);
-    if (experts)
-        return FV_FAIL(FV_EUNSUPPORTED,
-                       "%s: key 'enable_moe_block' is true: Gemma 4 26B-A4B is not supported; 12B "
-                       "and 31B are",
-                       where);
     if (bias)
         return FV_FAIL(FV_EUNSUPPORTED, "%s: key 'attention_bias' is true, which no Gemma 4 has",
                        where);
@@ -156,6 +150,26 @@ static fv_status parse_images(const json_t *obj, const char *where, bool unified
     return FV_OK;
 }
 
+/* Parses the experts, which every layer has beside its FFN. */
+static fv_status parse_experts(const json_t *obj, const char *where, fv_text_config *t) {
+    FV_TRY(fv_json_bool(obj, "enable_moe_block", where, &t->dense_beside));
+    if (!t->dense_beside) return FV_OK;
+    FV_TRY(fv_json_i32(obj, "num_experts", where, 1, FV_EXPERTS_MAX, &t->n_expert));
+    FV_TRY(fv_json_i32(obj, "top_k_experts", where, 1, FV_EXPERTS_MAX, &t->n_active));
+    FV_TRY(fv_json_i32(obj, "moe_intermediate_size", where, 1, FV_CONFIG_WIDTH_MAX, &t->d_expert));
+    for (int32_t l = 0; l < t->n_layer; l++) t->sparse[l] = true;
+    const int64_t wide = t->d_model > 2 * t->d_expert ? t->d_model : 2 * t->d_expert;
+    if (t->n_active < 1 || t->d_expert < 1 || t->n_active > t->n_expert)
+        return FV_FAIL(FV_EDATA,
+                       "%s: keys 'num_experts' (%d), 'top_k_experts' (%d) and "
+                       "'moe_intermediate_size' (%d) must be given, and the second at most the "
+                       "first",
+                       where, t->n_expert, t->n_active, t->d_expert);
+    if (t->n_expert * wide <= EXPERT_ROWS_MAX) return FV_OK;
+    return FV_FAIL(FV_EUNSUPPORTED, "%s: %d experts of %d rows are more than %d in one tensor",
+                   where, t->n_expert, (int32_t)wide, EXPERT_ROWS_MAX);
+}
+
 fv_status fv_config_gemma4(const json_t *obj, const char *where, bool unified, fv_text_config *t) {
     int32_t window = unified ? 1024 : 512;
     FV_TRY(refuse_others(obj, where, unified));
@@ -164,6 +178,7 @@ fv_status fv_config_gemma4(const json_t *obj, const char *where, bool unified, f
     FV_TRY(parse_rope(obj, "full_attention", where, t->d_head, &t->rope));
     FV_TRY(parse_rope(obj, "sliding_attention", where, t->slide_d, &t->rope_slides));
     FV_TRY(parse_images(obj, where, unified, t));
+    if (!unified) FV_TRY(parse_experts(obj, where, t));
     FV_TRY(fv_json_i32(obj, "sliding_window", where, 1, INT32_MAX, &window));
     FV_TRY(fv_json_f32(obj, "final_logit_softcapping", where, &t->logits_cap));
     if (!(t->logits_cap >= 0))

@@ -58,6 +58,11 @@ fv_status fv_config_require(const json_t *obj, const char *key, const char *wher
                             const char *why);
 fv_status fv_config_video_token(const json_t *root, const char *where, fv_model_config *cfg);
 
+/* Reads the limits of an image's area in pixels, under the names of a size's edges or beside it; a
+ * patch has `frames` frames. */
+fv_status fv_config_read_areas(const json_t *obj, const char *where, const fv_layout_config *l,
+                               int32_t frames, int32_t *least, int32_t *most);
+
 /* ---- an image processor's file ---------------------------------------------------------------- */
 
 /* Resampling, mean and standard deviation of CLIP's processor, which others copy, and of

@@ -114,3 +114,61 @@ const fv_family fv_family_pixtral = {
     .read_sizes = read_sizes,
     .pixels = {FV_PIXELS_CLIP},
 };
+
+/* ---- LightOnOCR ------------------------------------------------------------------------------- */
+
+/* Mistral 3's tower and connector, with other names and fixed keys. */
+static fv_status parse_lighton(const json_t *root, const char *where, fv_model_config *cfg) {
+    FV_TRY(parse(root, where, cfg));
+    cfg->vision.n_feature_layer = 1;
+    cfg->vision.feature_layer[0] = cfg->vision.n_layer;
+    cfg->vision.projector_act = FV_ACT_GELU;
+    cfg->vision.projector_bias = false;
+    return FV_OK;
+}
+
+/* Sides are rounded to the file's patches, whatever a token's are. */
+static fv_status read_lighton_sizes(const json_t *obj, const char *where, fv_layout_config *l) {
+    const json_t *v = fv_config_member(obj, "patch_size");
+    int32_t w = 16, h = 16; /* the class's */
+    FV_TRY(read_sizes(obj, where, l));
+    if (json_is_object(v)) {
+        FV_TRY(fv_json_i32(v, "width", where, 1, FV_LAYOUT_SIDE_MAX, &w));
+        FV_TRY(fv_json_i32(v, "height", where, 1, FV_LAYOUT_SIDE_MAX, &h));
+    } else {
+        FV_TRY(fv_config_read_edge(obj, "patch_size", where, &w));
+        h = v ? w : h;
+    }
+    l->shortest_edge = w;
+    if (w == h) return FV_OK;
+    return FV_FAIL(FV_EUNSUPPORTED, "%s: key 'patch_size' is %dx%d; patches must be square", where,
+                   h, w);
+}
+
+static const fv_tensor_names lighton_names = {"model.language_model.",
+                                              "lm_head.",
+                                              "model.vision_encoder.",
+                                              "model.vision_projection.",
+                                              "linear_1.",
+                                              "linear_2.",
+                                              "image_newline",
+                                              FV_TOWER_NAMES_PIXTRAL};
+
+const fv_family fv_family_lighton_ocr = {
+    .name = "lighton_ocr",
+    .architecture = "LightOnOcrForConditionalGeneration",
+    .layout = FV_LAYOUT_LIGHTON_OCR,
+    .text = "qwen3",
+    .tied = true,
+    .tower = "pixtral",
+    .vision =
+        {.d_model = 1024, .d_ffn = 4096, .n_layer = 24, .n_head = 16, .image = 1540, .patch = 14},
+    .image_token = 151655,
+    .strategy = "full",
+    .feature_layer = -1,
+    .names = &lighton_names,
+    .parse = parse_lighton,
+    .processor = {"PixtralImageProcessor"},
+    .read_sizes = read_lighton_sizes,
+    .pixels = {FV_PIXELS_CLIP},
+};

@@ -60,6 +60,8 @@ static bool skip(const char **s, const char *prefix) {
 }
 
 #define OF_GEMMA4(name) [FV_TOWER_NAMES_GEMMA4] = (name)
+#define OF_CHAT(name) [FV_TOWER_NAMES_INTERNVL_CHAT] = (name)
+#define OF_PADDLE(name) [FV_TOWER_NAMES_PADDLEOCR] = (name)
 #define OF_UNIFIED(name) [FV_TOWER_NAMES_GEMMA4_UNIFIED] = (name)
 
 /* Beginnings of names: inside a tower, after its layer number, or inside a connector. The first
@@ -89,31 +91,31 @@ static const struct part {
     {"embeddings.class_embedding", {NULL, "embeddings.cls_token"}},
     {"embeddings.position_embedding.weight",
      {"embeddings.position_embedding.weight", "embeddings.position_embeddings", NULL, NULL,
-      "pos_embed.weight", NULL, NULL, NULL, "embeddings.position_embedding"}},
+      "pos_embed.weight", OF_CHAT("embeddings.position_embedding")}},
     {"embeddings.patch_embedding.",
      {NULL, "embeddings.patch_embeddings.projection.", "patch_conv.", "patch_embed.proj.",
       "patch_embed.proj."}},
     {"pre_layrnorm.", {NULL, NULL, "ln_pre."}},
     {"post_layernorm.", {NULL, "layernorm."}},
     {"encoder.layers.",
-     {NULL, "encoder.layer.", "transformer.layers.", "blocks.", "blocks.", NULL, NULL, NULL,
-      "encoder.layers."}},
+     {NULL, "encoder.layer.", "transformer.layers.", "blocks.", "blocks.",
+      OF_CHAT("encoder.layers.")}},
     {"layer_norm1.",
-     {NULL, "layernorm_before.", "attention_norm.", "norm1.", "norm1.", NULL, NULL, NULL,
-      "norm1."}},
+     {NULL, "layernorm_before.", "attention_norm.", "norm1.", "norm1.", OF_CHAT("norm1.")}},
     {"layer_norm2.",
-     {NULL, "layernorm_after.", "ffn_norm.", "norm2.", "norm2.", NULL, NULL, NULL, "norm2."}},
+     {NULL, "layernorm_after.", "ffn_norm.", "norm2.", "norm2.", OF_CHAT("norm2.")}},
     {"self_attn.out_proj.",
-     {NULL, "attention.projection_layer.", "attention.o_proj.", "attn.proj.", "attn.proj.", NULL,
-      NULL, NULL, "attn.proj."}},
-    {"self_attn.", {NULL, "attention.", "attention.", "attn.", "attn.", NULL, NULL, NULL, "attn."}},
+     {NULL, "attention.projection_layer.", "attention.o_proj.", "attn.proj.", "attn.proj.",
+      OF_CHAT("attn.proj.")}},
+    {"self_attn.", {NULL, "attention.", "attention.", "attn.", "attn.", OF_CHAT("attn.")}},
     {"mlp.fc1.", {NULL, NULL, NULL, NULL, "mlp.linear_fc1."}},
     {"mlp.fc2.", {NULL, NULL, NULL, NULL, "mlp.linear_fc2."}},
     {"mlp.", {NULL, NULL, "feed_forward."}},
-    {"scale1", {NULL, "lambda_1", NULL, NULL, NULL, NULL, NULL, NULL, "ls1"}},
-    {"scale2", {NULL, "lambda_2", NULL, NULL, NULL, NULL, NULL, NULL, "ls2"}},
+    {"scale1", {NULL, "lambda_1", OF_CHAT("ls1")}},
+    {"scale2", {NULL, "lambda_2", OF_CHAT("ls2")}},
     {"norm.",
-     {NULL, "layer_norm.", "norm.", "ln_q.", "norm.", "mm_soft_emb_norm.", NULL, NULL, "0."}},
+     {NULL, "layer_norm.", "norm.", "ln_q.", "norm.", "mm_soft_emb_norm.", OF_CHAT("0."),
+      OF_PADDLE("pre_norm.")}},
     {"proj.weight", {NULL, NULL, NULL, NULL, NULL, "mm_input_projection_weight"}},
     {"merger.", {NULL, NULL, "patch_merger.merging_layer."}},
     {"peg.", {NULL, NULL, NULL, NULL, NULL, NULL, NULL, "peg.peg.0."}},
@@ -189,9 +191,9 @@ bool fv_name_mapping_canonical(const char *key, char out[FV_TENSOR_NAME_MAX]) {
     } else if (skip(&s, "video_tower.")) {
         skip(&s, "vision_model.");
         put_inside("video.", s, true, FV_TOWER_NAMES_CLIP, out);
-    } else if (!merger &&
-               (skip(&s, "vision_tower.") || skip(&s, "image_tower.") ||
-                skip(&s, "vision_model.") || skip(&s, "visual.") || skip(&s, "vision_embedder."))) {
+    } else if (!merger && (skip(&s, "vision_tower.") || skip(&s, "image_tower.") ||
+                           skip(&s, "vision_model.") || skip(&s, "vision_encoder.") ||
+                           skip(&s, "visual.") || skip(&s, "vision_embedder."))) {
         skip(&s, "vision_tower.");
         skip(&s, "vision_model.");
         put_inside("vision.", s, true, FV_TOWER_NAMES_CLIP, out);
@@ -201,7 +203,8 @@ bool fv_name_mapping_canonical(const char *key, char out[FV_TENSOR_NAME_MAX]) {
             put(out, "projector.", linear, s);
         else
             put_inside("projector.", s, true, FV_TOWER_NAMES_INTERNVL_CHAT, out);
-    } else if (merger || skip(&s, "multi_modal_projector.") || skip(&s, "mm_projector.") ||
+    } else if (merger || skip(&s, "multi_modal_projector.") || skip(&s, "vision_projection.") ||
+               skip(&s, "projector.") || skip(&s, "mlp_AR.") || skip(&s, "mm_projector.") ||
                skip(&s, "connector.modality_projection.") || skip(&s, "embed_vision.")) {
         while (skip(&s, "mlp.")) continue;
         const char *linear = skip(&s, "0.") || skip(&s, "linear_fc1.")   ? "linear_1."
@@ -240,7 +243,7 @@ static void put_tower(const char *tower, const char *called, const char *s, fv_t
     }
     if (inside != FV_TOWER_NAMES_CLIP && inside != FV_TOWER_NAMES_GEMMA &&
         inside != FV_TOWER_NAMES_MOBILEVLM && inside != FV_TOWER_NAMES_INTERNVL_CHAT &&
-        ends_with(tower, "vision_model."))
+        inside != FV_TOWER_NAMES_PADDLEOCR && ends_with(tower, "vision_model."))
         n -= strlen("vision_model.");
     snprintf(first, sizeof first, "%.*s", (int)n, tower);
     put_inside(first, s, false, inside, out);

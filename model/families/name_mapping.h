@@ -23,6 +23,15 @@
  * InternVL's original layout, internvl_chat:
  *            language_model.model.     language_model.lm_head.  vision_model., mlp1.
  *
+ * PaddleOCR-VL, since transformers 5 and before it:
+ *            model.language_model.     lm_head.                 model.visual.vision_model.,
+ *                                                               model.projector.
+ *            model.                    lm_head.                 visual.vision_model., mlp_AR.
+ *
+ * LightOnOCR:
+ *            model.language_model.     lm_head.                 model.vision_encoder.,
+ *                                                               model.vision_projection.
+ *
  * MobileVLM has the names of `original`, with mm_projector.mlp.mlp.0 and mm_projector.peg.peg.0.
  *
  * Towers other than CLIP's and SigLIP's have their own names in all mappings, without the level
@@ -61,6 +70,7 @@ typedef enum fv_tower_names {
     FV_TOWER_NAMES_INTERNVL_CHAT,
     FV_TOWER_NAMES_GEMMA4,
     FV_TOWER_NAMES_GEMMA4_UNIFIED,
+    FV_TOWER_NAMES_PADDLEOCR, /* connector only */
     FV_N_TOWER_NAMES
 } fv_tower_names;
 

@@ -170,15 +170,14 @@ static fv_status parse_3(const json_t *root, const char *where, fv_model_config 
     return parse_deepstack(fv_config_member(root, "vision_config"), vision_where, cfg);
 }
 
-/* Reads areas in pixels, which are under the names of a size's edges, or beside it in older
- * files. */
-static fv_status read_areas(const json_t *obj, const char *where, const fv_layout_config *l,
-                            int32_t *least, int32_t *most) {
+fv_status fv_config_read_areas(const json_t *obj, const char *where, const fv_layout_config *l,
+                               int32_t frames, int32_t *least, int32_t *most) {
     const json_t *size = fv_config_member(obj, "size");
     FV_TRY(fv_config_require_resize(obj, where));
     FV_TRY(fv_config_require(obj, "patch_size", where, l->patch, " as in config.json"));
     FV_TRY(fv_config_require(obj, "merge_size", where, l->merge, " as in config.json"));
-    FV_TRY(fv_config_require(obj, "temporal_patch_size", where, FRAMES, " frames"));
+    FV_TRY(fv_config_require(obj, "temporal_patch_size", where, frames,
+                             frames > 1 ? " frames" : " frame"));
     if (size) *least = *most = 0;
     FV_TRY(fv_json_i32(size, "shortest_edge", where, 1, INT32_MAX, least));
     FV_TRY(fv_json_i32(size, "longest_edge", where, 1, INT32_MAX, most));
@@ -193,7 +192,7 @@ static fv_status read_areas(const json_t *obj, const char *where, const fv_layou
 
 static fv_status read_sizes(const json_t *obj, const char *where, fv_layout_config *l) {
     l->pixels_min = 56 * 56, l->pixels_max = 28 * 28 * 1280;
-    return read_areas(obj, where, l, &l->pixels_min, &l->pixels_max);
+    return fv_config_read_areas(obj, where, l, FRAMES, &l->pixels_min, &l->pixels_max);
 }
 
 /* Refuses cap_pixels_per_frame: a limit per frame besides the limit for all frames. */
@@ -211,13 +210,13 @@ static fv_status refuse_cap(const json_t *obj, const char *where) {
 static fv_status read_video(const json_t *obj, const char *where, fv_layout_config *l) {
     FV_TRY(refuse_cap(obj, where));
     l->video_pixels_min = 128 * 28 * 28, l->video_pixels_max = 768 * 28 * 28;
-    return read_areas(obj, where, l, &l->video_pixels_min, &l->video_pixels_max);
+    return fv_config_read_areas(obj, where, l, FRAMES, &l->video_pixels_min, &l->video_pixels_max);
 }
 
 static fv_status read_video_3(const json_t *obj, const char *where, fv_layout_config *l) {
     FV_TRY(refuse_cap(obj, where));
     l->video_pixels_min = 128 * 32 * 32, l->video_pixels_max = 768 * 32 * 32;
-    return read_areas(obj, where, l, &l->video_pixels_min, &l->video_pixels_max);
+    return fv_config_read_areas(obj, where, l, FRAMES, &l->video_pixels_min, &l->video_pixels_max);
 }
 
 /* The older names, which transformers still writes. */

@@ -62,6 +62,7 @@ typedef enum when {
     SPARSE,
     SPARSE_PLAIN, /* whose matrices are [out, in], or transposed */
     SPARSE_TRANSPOSED,
+    BESIDE,       /* layers with experts beside the FFN */
     SHARED,       /* the expert that every token goes through */
     PRE_NORMS,    /* norms of the text model's layers: before attention and FFN only, */
     POST_NORMS,   /* or also after them, */
@@ -110,6 +111,7 @@ typedef enum when {
     UNUSED_POST_NORM, /* in files, but unused */
     UNUSED_HEAD,
     UNUSED_MASK,
+    UNUSED_POSITIONS,
 } when;
 
 typedef struct row {
@@ -181,6 +183,14 @@ static const row text_layer[] = {
     {"mlp.shared_expert.up_proj.weight", L(up), {DIM_M, DIM_D}, FV_ROLE_LINEAR, SHARED},
     {"mlp.shared_expert.down_proj.weight", L(down), {DIM_D, DIM_M}, FV_ROLE_LINEAR, SHARED},
     {"mlp.shared_expert_gate.weight", L(shared_gate), {DIM_ONE, DIM_D}, FV_ROLE_EXACT, SHARED},
+    {"router.proj.weight", L(router), {DIM_EXPERTS, DIM_D}, FV_ROLE_ROUTER, BESIDE},
+    {"router.scale", L(router_norm), {DIM_D}, FV_ROLE_NORM, BESIDE},
+    {"router.per_expert_scale", L(expert_scale), {DIM_EXPERTS}, FV_ROLE_NORM, BESIDE},
+    {"pre_feedforward_layernorm_2.weight", L(experts_norm), {DIM_D}, FV_ROLE_NORM, BESIDE},
+    {"post_feedforward_layernorm_1.weight", L(dense_post_norm), {DIM_D}, FV_ROLE_NORM, BESIDE},
+    {"post_feedforward_layernorm_2.weight", L(experts_post_norm), {DIM_D}, FV_ROLE_NORM, BESIDE},
+    {"experts.gate_up_proj", L(experts_in), {DIM_EXPERTS, DIM_2E, DIM_D}, FV_ROLE_EXPERTS, BESIDE},
+    {"experts.down_proj", L(experts_out), {DIM_EXPERTS, DIM_D, DIM_E}, FV_ROLE_EXPERTS, BESIDE},
 };
 
 static const row text_fused[] = {
@@ -377,6 +387,11 @@ static const row vision_layer[] = {
 static const row vision_back[] = {
     {"post_layernorm.weight", 0, {DIM_VD}, FV_ROLE_NORM, UNUSED_POST_NORM},
     {"post_layernorm.bias", 0, {DIM_VD}, FV_ROLE_BIAS, UNUSED_POST_NORM},
+    {"embeddings.packing_position_embedding.weight",
+     0,
+     {DIM_VPOSITION, DIM_VD},
+     FV_ROLE_EMBEDDING,
+     UNUSED_POSITIONS},
     {"embeddings.mask_token", 0, {DIM_ONE, DIM_ONE, DIM_VD}, FV_ROLE_EMBEDDING, UNUSED_MASK},
     /* SigLIP's pooling head */
     {"head.probe", 0, {DIM_ONE, DIM_ONE, DIM_VD}, FV_ROLE_EMBEDDING, UNUSED_HEAD},
@@ -502,10 +517,11 @@ static bool exists(const builder *b, when w, int32_t layer) {
     case FUSED: return t->fused;
     case FUSED_FFN: return (t->fused || t->fused_ffn) && !t->sparse[layer];
     case OUTPUT_NORMS: return t->output_norms;
-    case DENSE: return !t->sparse[layer];
-    case DENSE_APART: return !t->fused && !t->fused_ffn && !t->sparse[layer];
-    case SPARSE: return t->sparse[layer];
-    case SPARSE_PLAIN: return t->sparse[layer] && !t->experts_transposed;
+    case DENSE: return !t->sparse[layer] || t->dense_beside;
+    case DENSE_APART: return !t->fused && !t->fused_ffn && (!t->sparse[layer] || t->dense_beside);
+    case SPARSE: return t->sparse[layer] && !t->dense_beside;
+    case BESIDE: return t->dense_beside && t->sparse[layer];
+    case SPARSE_PLAIN: return t->sparse[layer] && !t->experts_transposed && !t->dense_beside;
     case SHARED: return t->shared_expert && t->sparse[layer];
     case SPARSE_TRANSPOSED: return t->sparse[layer] && t->experts_transposed;
     case PRE_NORMS: return !t->post_norms;
@@ -553,6 +569,7 @@ static bool exists(const builder *b, when w, int32_t layer) {
     case POST_NORM_BIAS: return v->post_norm && !v->post_norm_rms;
     case UNUSED_POST_NORM: return b->whole && !v->post_norm && b->cfg->tower_norm;
     case UNUSED_HEAD: return b->whole && b->cfg->pooling_head;
+    case UNUSED_POSITIONS: return b->whole && b->cfg->packed_positions;
     case UNUSED_MASK: return b->whole && b->cfg->mask_token;
     }
     return false;
@@ -628,7 +645,7 @@ static void build_vision(builder *b) {
 
 fv_status fv_tensor_specs_build(const fv_model_config *cfg, bool whole, fv_tensor_spec **out,
                                 int32_t *n) {
-    enum { PER_LAYER = 40, OTHERS = 40 + 6 * FV_MAX_DEEPSTACK };
+    enum { PER_LAYER = 56, OTHERS = 40 + 6 * FV_MAX_DEEPSTACK };
     _Static_assert((sizeof text_layer + sizeof text_fused) / sizeof *text_layer <= PER_LAYER,
                    "rows of a text layer");
     _Static_assert(sizeof vision_layer / sizeof *vision_layer <= PER_LAYER,

@@ -37,6 +37,7 @@ typedef struct text_family {
     bool ministral; /* queries are scaled by position, and RoPE is YaRN unless the file says else */
     bool granite;   /* has Granite's multipliers */
     bool fused;     /* tensors of q, k and v, and of gate and up, are one */
+    bool use_bias;  /* the key exists, for all linear layers */
     bool glm;       /* norms, adjacent pairs and partial RoPE as in GLM-4.1V */
     int32_t n_expert, n_active, d_expert; /* of a mixture of experts; 0: the family has none */
     bool transposed;                      /* its matrices are [in, out] in files */
@@ -196,6 +197,22 @@ static const text_family families[] = {
      .n_expert = 256,
      .n_active = 8,
      .d_expert = 512},
+    {.name = "paddleocr_vl_text",
+     .architecture = "PaddleOCRTextModel",
+     .vocab = 103424,
+     .d_ffn = 3072,
+     .n_kv = 2,
+     .max_position = 131072,
+     .bos = 1,
+     .eos = 2,
+     .d_model = 1024,
+     .n_layer = 18,
+     .n_head = 16,
+     .d_head = 128,
+     .rms_eps = 1e-5F,
+     .theta = 5e5,
+     .section = {16, 24, 24},
+     .use_bias = true},
     {.name = "glm4v_text",
      .architecture = "Glm4vTextModel",
      .vocab = 151552,
@@ -247,7 +264,8 @@ static const text_family families[] = {
 enum { N_FAMILY = sizeof families / sizeof *families };
 const char fv_config_text_families[] =
     "llama, mistral, ministral3, granite, phi3, qwen2, qwen3, qwen2_vl_text, qwen2_5_vl_text, "
-    "qwen3_vl_text, qwen3_vl_moe_text, qwen3_5_text, qwen3_5_moe_text, glm4v_text, glm_ocr_text, "
+    "qwen3_vl_text, qwen3_vl_moe_text, qwen3_5_text, qwen3_5_moe_text, paddleocr_vl_text, "
+    "glm4v_text, glm_ocr_text, "
     "gemma3_text, gemma4_text and gemma4_unified_text";
 
 const char *fv_config_text_family(const char *name) {
@@ -676,6 +694,10 @@ fv_status fv_config_text_parse(const json_t *obj, const char *family, const char
     bool attention_bias = false, mlp_bias = false;
     if (f->attention_bias) FV_TRY(fv_json_bool(obj, "attention_bias", where, &attention_bias));
     if (f->mlp_bias) FV_TRY(fv_json_bool(obj, "mlp_bias", where, &mlp_bias));
+    if (f->use_bias) {
+        FV_TRY(fv_json_bool(obj, "use_bias", where, &attention_bias));
+        mlp_bias = attention_bias;
+    }
     t.bias_qkv = attention_bias || f->bias_qkv;
     t.bias_o = attention_bias;
     t.bias_mlp = mlp_bias;

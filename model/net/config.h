@@ -99,6 +99,7 @@ typedef struct fv_text_config {
     int32_t n_expert, n_active, d_expert;
     bool sparse[FV_MAX_LAYERS];
     bool experts_transposed; /* files have the experts' matrices as [in, out] */
+    bool dense_beside; /* sparse layers have a dense FFN too; both outputs are normed and summed */
     bool
         shared_expert; /* every token of a sparse layer also goes through a FFN of width d_ffn, whose
                          * output is multiplied by the sigmoid of a number of its own */
@@ -157,7 +158,8 @@ static inline int32_t fv_text_ropes(const fv_text_config *c) {
  * a sparse one. */
 static inline int64_t fv_text_ffn_width(const fv_text_config *c, int32_t layer) {
     if (!c->sparse[layer]) return c->d_ffn;
-    return (int64_t)c->n_active * c->d_expert + (c->shared_expert ? c->d_ffn : 0);
+    return (int64_t)c->n_active * c->d_expert +
+           (c->shared_expert || c->dense_beside ? c->d_ffn : 0);
 }
 
 /* Longest context of a conversation. With compressed layers it is at most the sliding window:
@@ -219,7 +221,8 @@ typedef struct fv_vision_config {
     bool whole[FV_MAX_LAYERS];
     int32_t position_side; /* side of the grid of positions in the table, which is interpolated for
                             * a tile's patches; 0: no such grid */
-    bool position_cubic;   /* bicubically, between the middles of patches (GLM) */
+    bool position_cubic;   /* bicubically, between the middles of patches (GLM), */
+    bool position_middle;  /* or bilinearly, also between the middles (PaddleOCR-VL) */
     fv_tower_rope rope;
     float rope_theta;
     bool qk_norm;       /* RMSNorm of the queries of all heads together, and of the keys, with eps

@@ -33,6 +33,7 @@ typedef struct layer_scratch {
     fv_tensor some_h, some;        /* for a set that is not all rows: states, and queries or keys */
     fv_tensor shared, shared_gate; /* of a shared expert: its output, and a number for each row */
     fv_tensor some_raw;            /* heads of those, before they are rearranged */
+    fv_tensor routed;              /* with dense_beside: what the router reads */
     fv_tensor raw_q, raw_k, raw_v; /* heads of a layer, before they are placed (heads_internal.h) */
     const fv_adapter_rows *adapters; /* of the rows */
     fv_recurrent_scratch recurrent;
@@ -76,6 +77,20 @@ static void widen_scale(const fv_decoder *dec, fv_tensor *w, float **at) {
     *w = made;
 }
 
+/* Makes the router's norm, whose factors are the file's times d^-1/2, and the experts' factors in F32. */
+static void make_router(const fv_decoder *dec, fv_text_layer *w, float **at) {
+    const int32_t d = dec->cfg->d_model, n = dec->cfg->n_expert;
+    const float by = 1 / sqrtf((float)d);
+    const fv_tensor norm = fv_tensor_of(*at, FV_F32, 1, d),
+                    scale = fv_tensor_of(*at + d, FV_F32, 1, n);
+    widen_row(w->router_norm.data, w->router_norm.dtype, (size_t)d, *at);
+    widen_row(w->expert_scale.data, w->expert_scale.dtype, (size_t)n, *at + d);
+    for (int32_t i = 0; i < d; i++) (*at)[i] *= by;
+    w->router_norm = norm;
+    w->expert_scale = scale;
+    *at += d + n;
+}
+
 static fv_status load_layer(fv_decoder *dec, fv_text_layer in, fv_text_layer *out, float **at) {
     /* A layer is nothing but tensors, so both sides are walked as arrays of them. */
     _Static_assert(sizeof(fv_text_layer) % sizeof(fv_tensor) == 0, "tensors only");
@@ -90,6 +105,7 @@ static fv_status load_layer(fv_decoder *dec, fv_text_layer in, fv_text_layer *ou
         FV_TRY(fv_heads_arrange_host(dec->cfg, in.k_norm.data));
     }
     widen_scale(dec, &in.scale, at);
+    if (in.router_norm.data) make_router(dec, &in, at);
     if (in.delta_qkv.data) fv_recurrent_weights(&dec->cfg->recurrent, &in, at);
     for (size_t i = 0; i < sizeof in / sizeof *from; i++)
         FV_TRY(fv_workspace_weight(&dec->ws, &from[i], &to[i]));
@@ -103,6 +119,7 @@ static fv_status make_factors(fv_decoder *dec, float **at) {
     size_t d = (size_t)c->d_model, layer = c->norm_plus_one ? 4 * d + 2 * (size_t)c->d_head : 0;
     layer += (size_t)c->recurrent.n * (2 * d + fv_recurrent_made(&c->recurrent));
     layer += c->layer_scale ? d : 0;
+    layer += c->dense_beside ? d + (size_t)c->n_expert : 0;
     const int32_t D = c->d_head, q = c->n_head * D;
     const size_t heads = fv_heads_vary(c) ? (size_t)D + (size_t)q : 0;
     *at = dec->made = malloc((3 * d + heads + (size_t)c->n_layer * layer) * sizeof *dec->made);
@@ -239,6 +256,7 @@ static size_t scratch_bytes(const fv_text_config *c, fv_dtype act, int32_t rows)
            (fv_heads_vary(c) ? fv_workspace_need(act, rows, c->n_head * c->slide_d) +
                                    2 * fv_workspace_need(act, rows, fv_heads_wide_kv(c))
                              : 0) +
+           (c->dense_beside ? 2 * fv_workspace_need(FV_F32, rows, c->d_model) : 0) +
            (c->shared_expert
                 ? fv_workspace_need(FV_F32, rows, c->d_model) + fv_workspace_need(FV_F32, rows, 1)
                 : 0);
@@ -260,6 +278,10 @@ static layer_scratch cut_scratch(fv_decoder *dec, int32_t rows, const fv_adapter
         s.raw_q = fv_workspace_cut(&dec->ws, act, rows, c->n_head * c->slide_d);
         s.raw_k = fv_workspace_cut(&dec->ws, act, rows, fv_heads_wide_kv(c));
         s.raw_v = fv_workspace_cut(&dec->ws, act, rows, fv_heads_wide_kv(c));
+    }
+    if (c->dense_beside) {
+        s.shared = fv_workspace_cut(&dec->ws, FV_F32, rows, c->d_model);
+        s.routed = fv_workspace_cut(&dec->ws, FV_F32, rows, c->d_model);
     }
     if (c->shared_expert) {
         s.shared = fv_workspace_cut(&dec->ws, FV_F32, rows, c->d_model);
@@ -571,12 +593,33 @@ static fv_status shared_expert(fv_decoder *dec, const fv_text_layer *w, const la
 static fv_status experts(fv_decoder *dec, const fv_text_layer *w, const layer_scratch *s) {
     fv_activate_args add = {.act = FV_ACT_NONE, .x = s->shared, .y = s->h, .accumulate = true};
     if (w->shared_gate.data) FV_TRY(shared_expert(dec, w, s));
-    FV_TRY(fv_experts_run(&dec->experts_ws, dec->cfg, w, s->h, s->h));
+    FV_TRY(fv_experts_run(&dec->experts_ws, dec->cfg, w, s->h, s->h, s->h));
     return w->shared_gate.data ? dec->be->ops->activate(dec->be, &add) : FV_OK;
+}
+
+/* s->h = norm(FFN(norm(x))) + norm(experts(norm(x))), for a layer with both; s->h is norm(x) of the first
+ * on entry. */
+static fv_status dense_and_experts(fv_decoder *dec, const fv_text_layer *w, const layer_scratch *s,
+                                   fv_tensor x) {
+    fv_linear_args out = {.x = s->gate, .n_part = 1, .part = {{w->down, {0}, s->shared, false}}};
+    fv_activate_args add = {.act = FV_ACT_NONE, .x = s->shared, .y = s->h, .accumulate = true};
+    FV_TRY(ffn_inner(dec, w, s));
+    FV_TRY(dec->be->ops->linear(dec->be, &out));
+    FV_TRY(fv_adapter_add(dec, s->adapters, w, &w->down, s->gate, s->shared));
+    FV_TRY(norm(dec, s->shared, w->dense_post_norm, s->shared));
+    FV_TRY(norm(dec, x, w->router_norm, s->routed));
+    FV_TRY(norm(dec, x, w->experts_norm, s->h));
+    FV_TRY(fv_experts_run(&dec->experts_ws, dec->cfg, w, s->routed, s->h, s->h));
+    FV_TRY(norm(dec, s->h, w->experts_post_norm, s->h));
+    return dec->be->ops->activate(dec->be, &add);
 }
 
 static fv_status ffn(fv_decoder *dec, const fv_text_layer *w, const layer_scratch *s, fv_tensor x) {
     FV_TRY(norm(dec, x, w->mlp_norm, s->h));
+    if (w->router_norm.data) {
+        FV_TRY(dense_and_experts(dec, w, s, x));
+        return add_output(dec, s->h, w->mlp_post_norm, x);
+    }
     if (w->router.data) {
         FV_TRY(experts(dec, w, s));
         return add_output(dec, s->h, w->mlp_post_norm, x);

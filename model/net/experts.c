@@ -162,6 +162,9 @@ static void route_some(void *arg, fv_backend *be, int32_t slot, int32_t i) {
     fv_experts_route((const float *)x->logits.data + (size_t)t0 * (size_t)E, least(SOME, x->n - t0),
                      E, x->k, x->expert + (size_t)t0 * (size_t)x->k,
                      x->weight + (size_t)t0 * (size_t)x->k);
+    const float *scale = x->layer->expert_scale.data;
+    for (int32_t j = t0 * x->k; scale && j < least(t0 + SOME, x->n) * x->k; j++)
+        x->weight[j] *= scale[x->expert[j]];
 }
 
 /* Sorts the pairs (token, expert) by expert, and in an expert by token. */
@@ -256,11 +259,12 @@ static void sum_some(void *arg, fv_backend *be, int32_t slot, int32_t i) {
 /* ---- the whole ------------------------------------------------------------------------- */
 
 static fv_status run_tokens(fv_workspace *ws, const fv_text_config *c, const fv_text_layer *layer,
-                            fv_tensor h, fv_tensor y) {
+                            fv_tensor routed, fv_tensor h, fv_tensor y) {
     mixture x;
     FV_TRY(fv_workspace_reset(ws, bytes_of(c, h.rows)));
     open_mixture(ws, c, layer, h, y, &x);
-    fv_linear_args router = {.x = h, .n_part = 1, .part = {{.w = layer->router, .y = x.logits}}};
+    fv_linear_args router = {
+        .x = routed, .n_part = 1, .part = {{.w = layer->router, .y = x.logits}}};
     FV_TRY(ws->be->ops->linear(ws->be, &router));
     FV_TRY(each(&x, cut_ints(x.n, SOME), route_some));
     sort_by_expert(&x);
@@ -277,11 +281,12 @@ fv_status fv_experts_check(const fv_backend *be) {
 }
 
 fv_status fv_experts_run(fv_workspace *ws, const fv_text_config *cfg, const fv_text_layer *layer,
-                         fv_tensor h, fv_tensor y) {
+                         fv_tensor routed, fv_tensor h, fv_tensor y) {
     assert(h.cols == cfg->d_model && y.cols == cfg->d_model && h.rows == y.rows);
     for (int32_t t = 0; t < h.rows; t += TOKENS_MAX) {
         const int32_t n = least(TOKENS_MAX, h.rows - t);
-        FV_TRY(run_tokens(ws, cfg, layer, fv_tensor_rows(h, t, n), fv_tensor_rows(y, t, n)));
+        FV_TRY(run_tokens(ws, cfg, layer, fv_tensor_rows(routed, t, n), fv_tensor_rows(h, t, n),
+                          fv_tensor_rows(y, t, n)));
     }
     return FV_OK;
 }

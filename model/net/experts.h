@@ -10,6 +10,9 @@
  *     f_e = (act(h Wgate_e^T) * (h Wup_e^T)) Wdown_e^T         canonical products
  *     y = (((g_a f_a) + g_b f_b) + ...)                        a < b < ... in S
  *
+ * Gemma 4's router reads another norm of the hidden state than the experts do (`routed`), and g_e is
+ * multiplied by a factor of the expert (expert_scale).
+ *
  * Every product and sum above is rounded once. Which tokens are computed together, and how an
  * expert's matrices are cut among threads, changes no bit: the same token gives the same bits alone,
  * in a batch and in a chunk, on every instruction set.
@@ -31,10 +34,11 @@ void fv_experts_route(const float *logits, int32_t n, int32_t n_expert, int32_t 
 /* FV_EUNSUPPORTED if the backend's memory is not the host's. */
 fv_status fv_experts_check(const fv_backend *be);
 
-/* Computes y [n, d] F32 from h [n, d] F32, which is the normed input, for a layer with a router. Memory
+/* Computes y [n, d] F32 from h [n, d] F32, which is the normed input, for a layer with a router, which
+ * reads routed [n, d] F32, h itself in most models. Memory
  * is cut from `ws`, whose earlier cuts it releases; it grows with the number of tokens up to a bound.
  * y may be h. */
 fv_status fv_experts_run(fv_workspace *ws, const fv_text_config *cfg, const fv_text_layer *layer,
-                         fv_tensor h, fv_tensor y);
+                         fv_tensor routed, fv_tensor h, fv_tensor y);
 
 #endif

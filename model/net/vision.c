@@ -415,7 +415,7 @@ static fv_status make_scratch(fv_vision *v, int32_t n, tower_scratch *s) {
     fv_dtype act = v->be->ops->act;
     int32_t T = fv_vision_rows(v), P = fv_vision_patches(v), rows = n * T, d = c->d_model;
     int32_t width = fv_vision_patch_width(c),
-            out = n * (fv_vision_patches(v) / (c->merge * c->merge) + c->keep_cls);
+            out = n * (v->rows / c->merge * (v->cols / c->merge) + c->keep_cls);
     size_t kv_bytes = 2 * (size_t)rows * (size_t)d * sizeof(float);
     FV_TRY(fv_workspace_reset(
         &v->ws, fv_workspace_need(FV_F32, rows, d) + 5 * fv_workspace_need(act, rows, d) +

@@ -1,7 +1,9 @@
 /* Interpolates a tower's table of positions, a grid of side x side vectors, for the patches of a
  * tile. Weights are in f32, as in transformers.
  *
- *   bilinear  the corners of the tile are those of the grid (Qwen3-VL)
+ *   bilinear  the corners of the tile are those of the grid (Qwen3-VL); or patch j of n is at
+ *             x = max(((j + 0.5) / n) side - 0.5, 0) (PaddleOCR-VL), as in
+ *             torch.nn.functional.interpolate(align_corners=False)
  *   bicubic   patch j of n is at x = ((j + 0.5) / n) side - 0.5; with k = floor(x), t = x - k and
  *             a = -0.75, positions k - 1 .. k + 2, those beyond the edge being the edge's, weigh
  *                 w(t + 1), u(t), u(1 - t), w(2 - t)
@@ -21,6 +23,13 @@ typedef struct sample {
 static sample linear_sample(int32_t i, int32_t n, int32_t side) {
     const float x = (float)i * (float)(side - 1) / (float)(n > 1 ? n - 1 : 1);
     const int32_t k = (int32_t)x;
+    const float t = x - (float)k;
+    return (sample){2, {k, k + 1 < side ? k + 1 : k}, {1 - t, t}};
+}
+
+static sample middle_sample(int32_t i, int32_t n, int32_t side) {
+    const float x = fmaxf((float)side / (float)n * ((float)i + 0.5F) - 0.5F, 0);
+    const int32_t k = (int32_t)x < side ? (int32_t)x : side - 1;
     const float t = x - (float)k;
     return (sample){2, {k, k + 1 < side ? k + 1 : k}, {1 - t, t}};
 }
@@ -62,13 +71,14 @@ fv_status fv_vision_positions(fv_vision *v, const int32_t *order, int32_t n, fv_
     fv_device *dev = v->be->device;
     const int32_t side = v->cfg->position_side, P = fv_vision_patches(v);
     const size_t d = (size_t)v->cfg->d_model;
+    sample (*at)(int32_t i, int32_t n, int32_t grid) = v->cfg->position_cubic    ? cubic_sample
+                                                       : v->cfg->position_middle ? middle_sample
+                                                                                 : linear_sample;
     float *made;
     FV_TRY(FV_ARENA_NEW(&v->host, (size_t)P * d, made));
     for (int32_t i = 0; i < P; i++) {
         const int32_t y = order[i] / v->cols, x = order[i] % v->cols;
-        const bool cubic = v->cfg->position_cubic;
-        const sample down = (cubic ? cubic_sample : linear_sample)(y, v->rows, side),
-                     across = (cubic ? cubic_sample : linear_sample)(x, v->cols, side);
+        const sample down = at(y, v->rows, side), across = at(x, v->cols, side);
         mix(v->grid, side, d, &down, &across, made + (size_t)i * d);
     }
     for (int32_t i = 0; i < n; i++)

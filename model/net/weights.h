@@ -19,6 +19,9 @@ typedef struct fv_text_layer {
     /* In a sparse layer these take the place of gate, up and down: [E, d]; [E 2m, d], of each expert
      * its gate and then its up projection; [E d, m]. m is the width of an expert. */
     fv_tensor router, experts_in, experts_out;
+    /* With dense_beside: norms of the router's input (in files its factors, [1, d]) and of the experts',
+     * of the dense FFN's output and of theirs; a factor of each expert [1, E]. */
+    fv_tensor router_norm, experts_norm, dense_post_norm, experts_post_norm, expert_scale;
     fv_tensor shared_gate; /* [1, d] with a shared expert, whose matrices gate, up and down are */
     /* A recurrent layer has these in place of q, k, v and o: Hv value heads, C columns. */
     fv_tensor delta_qkv, delta_z, delta_b, delta_a; /* [C, d] [Hv Dv, d] [Hv, d] [Hv, d] */

@@ -147,7 +147,21 @@ static json_t *text_json(const shape *s, const char *family, bool v5) {
     return t;
 }
 
+/* PaddleOCR-VL's tower. */
+static json_t *paddleocr_json(const shape *s) {
+    return json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:s, s:f, s:i}", "model_type",
+                     "paddleocr_vl", "hidden_size", s->vision_d, "intermediate_size", s->vision_ffn,
+                     "num_hidden_layers", s->vision_layer, "num_attention_heads", s->vision_head,
+                     "image_size", SIDE * s->patch, "patch_size", s->patch, "hidden_act",
+                     "gelu_pytorch_tanh", "layer_norm_eps", 1e-6, "spatial_merge_size", SCALE);
+}
+
+static bool is_pixtral(fv_layout_family f) {
+    return f == FV_LAYOUT_MISTRAL3 || f == FV_LAYOUT_LIGHTON_OCR;
+}
+
 static json_t *vision_json(const shape *s, const fv_family *f) {
+    if (f->layout == FV_LAYOUT_PADDLEOCR_VL) return paddleocr_json(s);
     bool clip = !strcmp(f->tower, "clip_vision_model");
     if (f->layout == FV_LAYOUT_GEMMA4)
         return fv_synth_gemma4_tower(f->name,
@@ -160,7 +174,7 @@ static json_t *vision_json(const shape *s, const fv_family *f) {
         "image_size", s->image, "patch_size", s->patch, "hidden_act",
         clip ? "quick_gelu" : "gelu_pytorch_tanh", "layer_norm_eps", clip ? 1e-5 : 1e-6);
     if (clip) json_object_set_new(v, "projection_dim", json_integer(s->vision_d));
-    if (f->layout == FV_LAYOUT_MISTRAL3) {
+    if (is_pixtral(f->layout)) {
         json_object_set_new(v, "hidden_act", json_string("silu"));
         json_object_set_new(v, "image_size", json_integer(4 * s->image));
         json_object_set_new(v, "head_dim", json_integer(s->vision_d / s->vision_head));
@@ -276,6 +290,17 @@ static void add_family_keys(const shape *s, const fv_family *f, json_t *json) {
     }
     if (f->text_key) {
         json_object_update_new(json, internvl_chat_json(s));
+        return;
+    }
+    if (f->layout == FV_LAYOUT_PADDLEOCR_VL) {
+        json_object_set_new(json, "image_token_id", json_integer(s->image_token));
+        json_object_set_new(json, "vision_start_token_id", json_integer(s->image_token - 2));
+        json_object_set_new(json, "vision_end_token_id", json_integer(s->image_token - 1));
+        return;
+    }
+    if (f->layout == FV_LAYOUT_LIGHTON_OCR) {
+        json_object_set_new(json, "image_token_id", json_integer(s->image_token));
+        json_object_set_new(json, "spatial_merge_size", json_integer(SCALE));
         return;
     }
     if (f->layout == FV_LAYOUT_GEMMA3) {
@@ -400,6 +425,9 @@ static fv_status set_layers(json_t *json, const char *part, int32_t n) {
     if (n == 0) return FV_OK;
     json_t *half = half_of(json, part);
     if (!half) return FV_FAIL(FV_EINVAL, "the config file has no %s to set layers in", part);
+    const char *type = json_string_value(json_object_get(half, "model_type"));
+    if (type && !strncmp(type, "gemma4", 6) && !strcmp(part, "text_config"))
+        fv_synth_gemma4_types(half, n);
     const char *key = json_object_get(half, "depth") ? "depth" : "num_hidden_layers";
     json_int_t repeat = json_integer_value(json_object_get(half, "full_attention_interval"));
     json_object_set_new(half, key,
@@ -478,7 +506,7 @@ static void set_areas(const fv_model_config *cfg, json_t *j) {
         json_pack("{s:i, s:i}", "shortest_edge", LEAST * token, "longest_edge", MOST * token));
     json_object_set_new(j, "patch_size", json_integer(cfg->vision.patch));
     json_object_set_new(j, "merge_size", json_integer(cfg->vision.merge));
-    json_object_set_new(j, "temporal_patch_size", json_integer(2));
+    json_object_set_new(j, "temporal_patch_size", json_integer(cfg->vision.two_frames ? 2 : 1));
 }
 
 /* preprocessor_config.json, as the family's class writes it. */
@@ -487,7 +515,7 @@ static json_t *image_processor_json(const fv_model_config *cfg) {
     bool idefics = cfg->layout.family == FV_LAYOUT_IDEFICS3,
          clip = cfg->vision.class_token || cfg->vision.any_size;
     bool internvl = cfg->layout.family == FV_LAYOUT_INTERNVL,
-         pixtral = cfg->layout.family == FV_LAYOUT_MISTRAL3;
+         pixtral = is_pixtral(cfg->layout.family);
     int32_t patch = cfg->vision.patch;
     double half = 0.5;
     json_t *j = json_pack("{s:b, s:b, s:b, s:b, s:i, s:f, s:[f,f,f], s:[f,f,f]}", "do_resize", 1,
@@ -508,7 +536,7 @@ static json_t *image_processor_json(const fv_model_config *cfg) {
         json_object_set_new(j, "size", json_pack("{s:i}", "longest_edge", side));
         json_object_set_new(j, "patch_size",
                             json_pack("{s:i, s:i}", "height", patch, "width", patch));
-    } else if (is_qwen_vl(cfg->layout.family)) {
+    } else if (is_qwen_vl(cfg->layout.family) || cfg->layout.family == FV_LAYOUT_PADDLEOCR_VL) {
         set_areas(cfg, j);
     } else if (cfg->layout.family == FV_LAYOUT_GEMMA4) {
         fv_synth_gemma4_processor(cfg, j);
@@ -569,6 +597,9 @@ static json_t *processor_json(const fv_model_config *cfg) {
     case FV_LAYOUT_GEMMA3:
     case FV_LAYOUT_INTERNVL:
         return json_pack("{s:s, s:i}", "processor_class", type, "image_seq_length", n);
+    case FV_LAYOUT_LIGHTON_OCR:
+        return json_pack("{s:s, s:i, s:i}", "processor_class", type, "patch_size",
+                         cfg->vision.patch, "spatial_merge_size", cfg->vision.merge);
     case FV_LAYOUT_MISTRAL3:
         return json_pack("{s:s, s:i, s:i, s:s, s:s, s:s}", "processor_class", type, "patch_size",
                          cfg->vision.patch, "spatial_merge_size", cfg->vision.merge, "image_token",
@@ -576,6 +607,7 @@ static json_t *processor_json(const fv_model_config *cfg) {
                          "[IMG_END]");
     case FV_LAYOUT_QWEN_VL:
     case FV_LAYOUT_GLM4V:
+    case FV_LAYOUT_PADDLEOCR_VL:
     case FV_LAYOUT_QWEN3_VL:
     case FV_LAYOUT_GEMMA4: return json_pack("{s:s}", "processor_class", type);
     case FV_LAYOUT_LLAVA_ONEVISION:

@@ -5,28 +5,32 @@
 
 enum { POOL = 2, WINDOW = 40, POSITIONS = 512, TOKENS = 70 };
 
+void fv_synth_gemma4_types(json_t *t, json_int_t n) {
+    json_t *types = json_array();
+    for (json_int_t l = 0; l < n; l++)
+        json_array_append_new(
+            types, json_string(l % 2 == 0 && l + 1 < n ? "sliding_attention" : "full_attention"));
+    json_object_set_new(t, "layer_types", types);
+}
+
 /* Every second layer slides; full layers have heads twice as large, half as many of keys, and no
  * projection of values. */
 void fv_synth_gemma4_text(json_t *t) {
     const json_int_t n_layer = json_integer_value(json_object_get(t, "num_hidden_layers"));
     const json_int_t d = json_integer_value(json_object_get(t, "head_dim"));
     const json_int_t n_kv = json_integer_value(json_object_get(t, "num_key_value_heads"));
-    json_t *types = json_array();
-    for (json_int_t l = 0; l < n_layer; l++)
-        json_array_append_new(types, json_string(l % 2 == 0 && l + 1 < n_layer ? "sliding_attention"
-                                                                               : "full_attention"));
+    fv_synth_gemma4_types(t, n_layer);
     json_object_del(t, "hidden_act");
     json_object_del(t, "rope_theta");
     json_object_update_new(
-        t, json_pack("{s:o, s:I, s:I, s:b, s:i, s:f, s:s, s:i, s:s, s:{s:{s:s, s:f, s:f}, s:{s:s, "
-                     "s:f}}}",
-                     "layer_types", types, "global_head_dim", 2 * d, "num_global_key_value_heads",
-                     n_kv % 2 ? n_kv : n_kv / 2, "attention_k_eq_v", 1, "sliding_window", WINDOW,
-                     "final_logit_softcapping", 30.0, "use_bidirectional_attention", "vision",
-                     "hidden_size_per_layer_input", 0, "hidden_activation", "gelu_pytorch_tanh",
-                     "rope_parameters", "full_attention", "rope_type", "proportional",
-                     "partial_rotary_factor", 0.25, "rope_theta", 10000.0, "sliding_attention",
-                     "rope_type", "default", "rope_theta", 500.0));
+        t, json_pack(
+               "{s:I, s:I, s:b, s:i, s:f, s:s, s:i, s:s, s:{s:{s:s, s:f, s:f}, s:{s:s, s:f}}}",
+               "global_head_dim", 2 * d, "num_global_key_value_heads", n_kv % 2 ? n_kv : n_kv / 2,
+               "attention_k_eq_v", 1, "sliding_window", WINDOW, "final_logit_softcapping", 30.0,
+               "use_bidirectional_attention", "vision", "hidden_size_per_layer_input", 0,
+               "hidden_activation", "gelu_pytorch_tanh", "rope_parameters", "full_attention",
+               "rope_type", "proportional", "partial_rotary_factor", 0.25, "rope_theta", 10000.0,
+               "sliding_attention", "rope_type", "default", "rope_theta", 500.0));
 }
 
 json_t *fv_synth_gemma4_tower(const char *family, const fv_synth_tower *s) {

@@ -3,6 +3,7 @@
  *     attention    2 H D pairs        (scores, and the weighted sum of values)
  *     FFN          3 n d m
  *     gate         n d H D            (where there is one)
+ * (attention is on rows of the store, which may be wider than the projections: model/net/heads_internal.h)
  * and those of its recurrent layers, which grow with n alone.
  *
  * A layer that uses queries and keys of another (Q Cache, section 3.2) does not project them: for
@@ -25,7 +26,9 @@ double fv_plan_flops(const fv_plan *plan, const fv_flops_net *net, fv_flops_rule
         double reused = 0;
         if (plan->share.source_layer[l] != l) reused = plan->share.text ? n : visual;
         double pairs = rule == FV_FLOPS_EXECUTED ? n * (n + 1) / 2 : n * n;
-        sum += n * d * (2 * wide + 2 * narrow) - reused * d * (wide + narrow);
+        double q = wide, k = narrow, v = narrow;
+        if (net->heads_of) q = net->heads_of[l].q, k = net->heads_of[l].k, v = net->heads_of[l].v;
+        sum += n * d * (2 * q + k + v) - reused * d * (q + k);
         double ffn = net->ffn_of ? (double)net->ffn_of[l] : net->d_ffn;
         sum += 2 * wide * pairs + 3 * n * d * ffn;
         sum += n * (net->recurrent + (net->gated ? d * wide : 0));

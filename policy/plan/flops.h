@@ -6,13 +6,21 @@
  * the vision tower. */
 #include "policy/plan/plan.h"
 
+/* Columns of a layer's projections; those of queries are also the output's. v 0: values are made of the
+ * keys' projection. */
+typedef struct fv_flops_heads {
+    int32_t q, k, v;
+} fv_flops_heads;
+
 /* Widths of a text model that has plan->shape's layers and heads. */
 typedef struct fv_flops_net {
     int32_t d_model, d_ffn, n_head, vocab; /* the FFN is gated: three matrices */
     const int64_t *ffn_of; /* [n_layer] its width for a token, with a mixture of experts that of the
                             * active ones together; NULL: d_ffn */
-    bool gated;            /* the projection of queries also makes a gate for attention's output */
-    double recurrent;      /* multiply-adds of a token in the recurrent layers of one layer */
+    const fv_flops_heads
+        *heads_of;    /* [n_layer] where layers differ; NULL: all have the plan's heads */
+    bool gated;       /* the projection of queries also makes a gate for attention's output */
+    double recurrent; /* multiply-adds of a token in the recurrent layers of one layer */
 } fv_flops_net;
 
 typedef enum fv_flops_rule {

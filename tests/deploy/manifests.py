@@ -332,6 +332,9 @@ def check_time(fleet, program):
     answer_s = int(fleet.environment("fovea-router")["FOVEA_DEADLINE_MS"]) / 1000
     grace_s = int(env["FOVEA_GRACE_MS"]) / 1000
     linger_s = int(env.get("FOVEA_LINGER_MS", 0)) / 1000
+    if program == "fovea-gateway":  # a router that lingers is unhealthy to it, and routers linger as long
+        ready = spec["containers"][0]["readinessProbe"]
+        fleet.expect(ready["periodSeconds"] * ready.get("failureThreshold", 3) > linger_s, "gateways are unready while a router ends")
     fleet.expect(linger_s > 0 or program in WORKERS, f"{program}: one that ends must still answer for a while")
     fleet.expect(grace_s >= answer_s, f"{program}: FOVEA_GRACE_MS is shorter than the longest answer")
     fleet.expect(spec["terminationGracePeriodSeconds"] >= linger_s + grace_s + 10,
@@ -525,13 +528,21 @@ service_ports = {p["name"] for p in tenants.named("Service", backend["name"])["s
 expect(backend["port"]["name"] in service_ports, f"ingress: {backend}")
 expect(int(ingress["metadata"]["annotations"]["nginx.ingress.kubernetes.io/proxy-read-timeout"]) * 1000 >
        int(environment["FOVEA_DEADLINE_MS"]), "ingress: answers are cut off")
+adapted = with_components("adapter")
+with open(os.path.join(root, "deploy/monitoring/adapter.yaml"), encoding="utf-8") as f:
+    made = {r["name"]["as"] for r in yaml.safe_load(f)["external"]}
+asked = {m["external"]["metric"]["name"] for h in adapted.of("HorizontalPodAutoscaler") for m in h["spec"]["metrics"] if m["type"] == "External"}
+expect(asked == made, f"adapter: autoscalers ask for {asked}, and there are {made}")
+for scaler in adapted.of("HorizontalPodAutoscaler"):
+    target = adapted.named("Deployment", scaler["spec"]["scaleTargetRef"]["name"])
+    expect("replicas" not in target["spec"], f"adapter: {target['metadata']['name']} has a number of replicas, too")
 zoned = with_components("zones")
 for program in PROGRAMS:
     pod = zoned.pods[program]["spec"]["template"]["spec"]
     expect([c["topologyKey"] for c in pod["topologySpreadConstraints"]] == ["kubernetes.io/hostname", "topology.kubernetes.io/zone"],
            f"zones: {program} is not spread")
     expect(("FOVEA_ZONE" in zoned.environment(program)) == (program in MEMBERS), f"zones: FOVEA_ZONE of {program}")
-expect({s["metadata"]["name"] for s in zoned.of("Service") if s["spec"].get("trafficDistribution") == "PreferClose"} ==
+expect({s["metadata"]["name"] for s in zoned.of("Service") if s["spec"].get("trafficDistribution") == "PreferSameZone"} ==
        {"fovea-router", "fovea-gateway"}, "zones: clients do not come to a near pod")
 routed = with_components("route")
 (route,) = routed.of("HTTPRoute")

@@ -89,6 +89,17 @@ def check_alerts():
         expect(any(c["alertname"] == name and not c.get("exp_alerts") for c in cases), f"{name}: no case in which not")
 
 
+def check_adapter():
+    try:
+        import yaml
+    except ImportError:
+        return
+    with open(os.path.join(root, "deploy/monitoring/adapter.yaml")) as f:
+        for rule in yaml.safe_load(f)["external"]:
+            check_query(rule["name"]["as"], re.sub(r'service="[^"]*"', "", rule["metricsQuery"]))  # of a target, from the operator
+            check_query(rule["name"]["as"], rule["seriesQuery"])
+
+
 def run_promtool():
     unpacked = os.path.join(root, "build/prometheus/usr/bin")
     promtool = shutil.which("promtool", path=os.environ["PATH"] + os.pathsep + unpacked)
@@ -102,6 +113,7 @@ def run_promtool():
 
 check_dashboard()
 check_alerts()
+check_adapter()
 run_promtool()
 for failure in failures:
     print(failure)

@@ -570,7 +570,7 @@ Test(cli, a_broken_config_is_refused) {
 }
 
 Test(cli, an_unknown_family_is_named) {
-    damage("config.json", "sed -i 's/\"llava\"/\"blip\"/' \"$F\"");
+    damage("config.json", "sed -i 's/\"llava\"/\"blip\"/; s/LlavaForC/BlipForC/' \"$F\"");
     ask_fails("hi", 1, "blip");
 }
 

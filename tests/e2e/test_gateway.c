@@ -85,6 +85,20 @@ Test(gateway, tools_and_reasoning_follow_the_template, .fini = end, .timeout = 6
     expect_responses("--chat " FOVEA_TEST_DATA "/golden/chat_tools/hermes.jinja", "marked");
 }
 
+Test(gateway, responses_are_kept_in_redis, .fini = end, .timeout = 600) {
+    fleet_open(&f, "gateway-store");
+    command_run(&fleet_said, "ln -s " FOVEA_TEST_DATA "/../checkpoints/nano %s/ck", f.dir);
+    start("--http 127.0.0.1:0 --threads 1");
+    command_run(&fleet_said,
+                "command -v python3 >/dev/null || exit 77; python3 -B " FOVEA_TEST_DATA
+                "/e2e/gateway_store.py %s " FOVEA_BIN "/fovea-gateway " FOVEA_TEST_DATA
+                "/golden/demo.png %s 2>&1",
+                f.address, f.dir);
+    FLEET_MAY_SKIP(end, "no python3, or no redis-server");
+    cr_assert_eq(fleet_said.status, 0, "%s", fleet_said.out);
+    fleet_stop(&f);
+}
+
 /* Starts a fleet with a tenant `a`, whose key is "secret". */
 static void start_with_tenant(const char *name) {
     char args[1000];

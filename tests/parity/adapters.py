@@ -44,8 +44,7 @@ def adapter_of(model, rng):
     paths = linears(model)
     names = sorted({p.rpartition(".")[2] for p in paths})
     some = sorted(rng.sample(names, rng.randint(2, len(names))))
-    plain = all(p.rpartition(".")[2] not in some or p in paths for p, m in model.named_modules()
-                if isinstance(m, torch.nn.Linear))
+    plain = all(p.rpartition(".")[2] not in some or p in paths for p, _ in model.named_modules())
     one = rng.choice([p for p in paths if p.rpartition(".")[2] in some])
     expression = r".*\.layers\.\d+\.(?:self_attn|linear_attn|mlp|mlp\.shared_expert)\.(?:" + "|".join(some) + ")"
     if not plain:
@@ -99,7 +98,7 @@ def without_adapter(case):
 
 def chosen(n):
     wanted = ("qwen2_5_vl", "qwen3_vl", "gemma3", "llava_phi3", "qwen3_5", "qwen3_5_moe", "llava_next", "internvl",
-              "idefics3", "mistral3")
+              "idefics3", "mistral3", "gemma4", "glm4v", "glm4v_moe", "glm_ocr")
     of_families = [c for c in families.make_family_cases(n, SEED, pairs=False) if c.name.rpartition("_")[0] in wanted]
     all_cases = (cases.make_cases(n, SEED) + cases.make_text_cases(2 * n, SEED) + cases.make_sliding_cases(n, SEED)
                  + cases.make_gemma_text_cases(n, SEED) + cases.make_small_text_cases(n, SEED) + of_families)

@@ -212,7 +212,7 @@ def gemma4_keys(rng, card, text):
     text |= {"head_dim": dim, "global_head_dim": dim * rng.choice([1, 2, 2, 3]), "attention_k_eq_v": rng.random() < 0.7,
              "num_global_key_value_heads": rng.choice([n for n in range(1, kv + 1) if kv % n == 0]),
              "layer_types": rng.choices(every, k=card["layers"] - 1) + every[1:], "sliding_window": rng.randrange(2, 40),
-             "final_logit_softcapping": rng.choice([None, 2.0, 30.0]),
+             "final_logit_softcapping": rng.choice([None, 10.0, 30.0]),
              "use_bidirectional_attention": rng.choice(["vision", "vision", None]),
              "hidden_activation": "gelu_pytorch_tanh",
              "rope_parameters": {"full_attention": {"rope_type": "proportional", "rope_theta": rng.choice([1e4, 1e6]),
@@ -220,8 +220,10 @@ def gemma4_keys(rng, card, text):
                                  "sliding_attention": {"rope_type": "default", "rope_theta": rng.choice([1e4, 300.0])}}}
     if not unified:
         text["hidden_size_per_layer_input"] = 0
-    if not unified and dim % 8 == 0:
-        text["max_position_embeddings"] = 4096
+    if card.get("experts"):
+        experts = rng.choice([2, 5, 8, 16])
+        text |= {"enable_moe_block": True, "num_experts": experts, "top_k_experts": rng.randrange(1, min(experts, 5)),
+                 "moe_intermediate_size": rng.choice([11, 33, 71])}
 
 
 def rotated(text):
@@ -232,7 +234,7 @@ def rotated(text):
 def text_config(rng, card, vocab, image_token_last):
     heads, kv, dim = card["heads"]
     family = card["family"]
-    if family == "phi3" or family.startswith("glm"):
+    if family == "phi3" or family.startswith(("glm", "paddle")):
         card["rope"] = {"rope_type": "default", "rope_theta": card["rope"]["rope_theta"]}
     if family == "ministral3":
         card["key_form"] = "v5"
@@ -245,11 +247,13 @@ def text_config(rng, card, vocab, image_token_last):
     text |= rope_keys(rng, card["rope"], card["key_form"])
     if family in ("llama", "granite", "phi3"):  # transformers refuses others, although nothing depends on it
         text["hidden_size"] += -text["hidden_size"] % heads
-    if rng.random() < 0.3 and not family.startswith(("qwen3", "glm")):  # head_dim as files leave it out
+    if rng.random() < 0.3 and not family.startswith(("qwen3", "glm", "paddle")):  # head_dim as files leave it out
         text["hidden_size"] = heads * dim
         del text["head_dim"]
     if family in ("llama", "granite", "qwen3", "qwen3_vl_text", "qwen3_vl_moe_text"):
         text["attention_bias"] = card["bias"]
+    if family == "paddleocr_vl_text":
+        text["use_bias"] = card["bias"]
     if family in ("llama", "granite"):
         text["mlp_bias"] = rng.random() < 0.3
     if family == "mistral":

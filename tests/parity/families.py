@@ -13,18 +13,18 @@ from cases import Case, deal
 # llava_mrope is LLaVA with the text model of a Qwen-VL family, and so with positions in a grid.
 FAMILIES = ["llava_next", "llava_onevision", "idefics3", "smolvlm", "llava_siglip", "llava_mrope",
             "internvl", "internvl_chat", "mistral3", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_5", "gemma3", "video_llava", "mobilevlm", "qwen2_vl_video", "qwen2_5_vl_video", "qwen3_vl_video", "qwen3_5_video", "video_llava_video",
-            "llava_granite", "llava_phi3", "ministral3", "qwen3_vl_moe", "qwen3_vl_moe_video", "qwen3_5_moe", "qwen3_5_moe_video", "pixtral", "shieldgemma2", "gemma4", "gemma4_unified", *glm.FAMILIES]
+            "llava_granite", "llava_phi3", "ministral3", "qwen3_vl_moe", "qwen3_vl_moe_video", "qwen3_5_moe", "qwen3_5_moe_video", "pixtral", "shieldgemma2", "gemma4", "gemma4_unified", "gemma4_experts", *glm.FAMILIES, "lighton_ocr", "paddleocr_vl"]
 # Families of the list that are others with a certain text model.
 WITH_TEXT = {"llava_granite": ("llava_next", "granite"), "llava_phi3": ("llava", "phi3"),
-             "ministral3": ("mistral3", "ministral3")}
+             "ministral3": ("mistral3", "ministral3"), "gemma4_experts": ("gemma4", "gemma4_text")}
 CLASSES = {"llava_next": "LlavaNext", "llava_onevision": "LlavaOnevision", "idefics3": "Idefics3",
            "smolvlm": "SmolVLM", "llava": "Llava", "internvl": "InternVL",
            "mistral3": "Mistral3", "pixtral": "Llava", "qwen2_vl": "Qwen2VL", "qwen2_5_vl": "Qwen2_5_VL", "qwen3_vl": "Qwen3VL", "qwen3_5": "Qwen3_5", "qwen3_5_moe": "Qwen3_5Moe", "qwen3_vl_moe": "Qwen3VLMoe",
-           "gemma3": "Gemma3", "shieldgemma2": "ShieldGemma2", "gemma4": "Gemma4", "gemma4_unified": "Gemma4Unified", "video_llava": "VideoLlava"} | glm.CLASSES
+           "gemma3": "Gemma3", "shieldgemma2": "ShieldGemma2", "gemma4": "Gemma4", "gemma4_unified": "Gemma4Unified", "video_llava": "VideoLlava", "lighton_ocr": "LightOnOcr", "paddleocr_vl": "PaddleOCRVL"} | glm.CLASSES
 GEMMA4 = ("gemma4", "gemma4_unified")
 QWEN_VL = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe")
 # The text of an image in a prompt.
-IMAGE_TOKENS = {"gemma3": "<start_of_image>", "shieldgemma2": "<start_of_image>", "internvl": "<IMG_CONTEXT>", "internvl_chat": "<IMG_CONTEXT>", "mistral3": "[IMG]", "pixtral": "[IMG]"} | dict.fromkeys(
+IMAGE_TOKENS = {"gemma3": "<start_of_image>", "shieldgemma2": "<start_of_image>", "internvl": "<IMG_CONTEXT>", "internvl_chat": "<IMG_CONTEXT>", "mistral3": "[IMG]", "pixtral": "[IMG]", "lighton_ocr": "<|image_pad|>", "paddleocr_vl": "<|IMAGE_START|><|IMAGE_PLACEHOLDER|><|IMAGE_END|>"} | dict.fromkeys(
     QWEN_VL, "<|vision_start|><|image_pad|><|vision_end|>") | dict.fromkeys(glm.FAMILIES, glm.IMAGE) | dict.fromkeys(GEMMA4, "<|image|>")
 # (patch, patches along a side, merged along a side, pixels left over)
 MERGED = [(14, 4, 2, 0), (4, 6, 3, 0), (5, 4, 4, 3), (8, 2, 1, 0), (7, 6, 2, 5), (4, 25, 5, 0),
@@ -161,15 +161,36 @@ def qwen_vl_processor(rng, card, family):
     patch, _, merge, _ = card["grid"]
     token = (patch * merge) ** 2
     least, most = rng.choice([1, 3, 20]) * token, rng.choice([20, 33, 60]) * token + token // 3
-    kind = "Qwen2VL" if family in QWEN_VL else "Glm4v" if family == "glm4v" else "Glm46V"
+    kind = "PaddleOCRVL" if family == "paddleocr_vl" else "Qwen2VL" if family in QWEN_VL else "Glm4v" if family == "glm4v" else "Glm46V"
     keys = {"image_processor_type": kind + "ImageProcessor", "patch_size": patch,
-            "merge_size": merge, "temporal_patch_size": 2, "min_pixels": least, "max_pixels": most,
+            "merge_size": merge, "temporal_patch_size": 1 if family == "paddleocr_vl" else 2, "min_pixels": least, "max_pixels": most,
             "image_mean": [0.48, 0.45, 0.4], "image_std": [0.26, 0.26, 0.27]}
     if family in glm.FAMILIES:  # which reads no other names
         keys["size"] = {"shortest_edge": 2 * keys.pop("min_pixels"), "longest_edge": 2 * keys.pop("max_pixels") + rng.randrange(2)}
     elif rng.random() < 0.5:
         keys["size"] = {"min_pixels": least, "max_pixels": most}  # which says nothing
     return keys
+
+
+def lighton_processor(rng, card, pictures):
+    """preprocessor_config.json, whose patches are those that sides are multiples of: the tower's, or whole tokens, which
+    an image must have at least one of."""
+    patch, _, merge, _ = card["grid"]
+    edge = rng.choice([90, 120, 180])
+    least = min(60 * min(w, h) * min(1, edge / (60 * max(w, h))) for w, h in pictures)
+    unit = rng.choice([patch, patch * merge]) if least > patch * merge + 2 else patch * merge
+    return {"image_processor_type": "PixtralImageProcessor", "size": {"longest_edge": edge},
+            "patch_size": rng.choice([unit, {"height": unit, "width": unit}]),
+            "image_mean": [0.48, 0.45, 0.4], "image_std": [0.26, 0.26, 0.27]}
+
+
+def paddleocr_tower(rng, card):
+    heads, _ = card["vision_heads"]
+    patch, _, merge, _ = card["grid"]
+    return {"model_type": rng.choice(["paddleocr_vl", "paddleocr_vl_vision"]), "hidden_size": heads * rng.choice([4, 8, 12, 20]),
+            "intermediate_size": card["vision_ffn"], "num_hidden_layers": card["vision_layers"], "num_attention_heads": heads,
+            "image_size": patch * rng.choice([2, 3, 5]) + rng.randrange(patch), "patch_size": patch, "spatial_merge_size": merge,
+            "hidden_act": rng.choice(["gelu_pytorch_tanh", "gelu"]), "layer_norm_eps": card["eps"]}
 
 
 def mobilevlm(rng, card, text, image):
@@ -216,6 +237,17 @@ def config_of(rng, card, family):
                          "eoa_token_index": image_token - 1}, patch * card["grid"][2] * 6
     if name == "mistral3":
         return config | mistral3(rng, card) | {"image_token_index": image_token}, 60
+    if name == "paddleocr_vl":
+        text = config["text_config"]
+        add_sections(rng, card, text)
+        config |= {"vision_config": paddleocr_tower(rng, card), "image_token_id": image_token}
+        if rng.random() < 0.5:  # as published
+            del config["text_config"], text["model_type"]
+            config = text | config
+        return config, patch * card["grid"][2] * 4
+    if name == "lighton_ocr":
+        keys = mistral3(rng, card)
+        return config | {key: keys[key] for key in ("vision_config", "spatial_merge_size")} | {"image_token_id": image_token}, 60
     if name == "pixtral":  # patches of 12 pixels or more: each is a token
         card["grid"] = (max(12, patch), side, 1, 0)
         config |= mistral3(rng, card) | {"model_type": "llava", "image_token_index": image_token,
@@ -264,11 +296,11 @@ def add_sections(rng, card, text):
     heads, _, dim = card["heads"]
     half = cases.rotated(text | {"head_dim": dim}) // 2
     text["tie_word_embeddings"] = card["tied"]  # LLaVA's config asks for it
-    if not interleaved and card["family"] != "glm_ocr_text":  # which goes by the width, whatever head_dim is
+    if not interleaved and card["family"] not in ("glm_ocr_text", "paddleocr_vl_text"):  # which goes by the width, whatever head_dim is
         text["hidden_size"] = heads * dim
     h, w = (rng.randrange(1, half // 3 + 1) for _ in range(2))
     key = "rope_parameters" if card["key_form"] == "v5" else "rope_scaling"
-    glm_text = card["family"].startswith("glm")
+    glm_text = card["family"].startswith(("glm", "paddle"))
     rope = text.setdefault(key, {"rope_type": "default"} if interleaved or glm_text else {"type": "mrope"})
     rope["mrope_section"] = [half - h - w, h, w]
     if interleaved:
@@ -292,12 +324,12 @@ def make_family_cases(n, seed, pairs=True):
         family = name.removesuffix("_video")
         family, of_text = WITH_TEXT.get(family, (family, None))
         rng = random.Random(f"{name} {seed}")
-        merged = family in ("idefics3", "smolvlm", "internvl", "internvl_chat", "mistral3", "gemma3", "shieldgemma2") + QWEN_VL + GEMMA4 + glm.FAMILIES
+        merged = family in ("idefics3", "smolvlm", "internvl", "internvl_chat", "mistral3", "gemma3", "shieldgemma2", "lighton_ocr", "paddleocr_vl") + QWEN_VL + GEMMA4 + glm.FAMILIES
         mrope = family == "llava_mrope"
         grids = [g for g in MERGED if (not family.startswith("internvl") or g[2] & (g[2] - 1) == 0) and (family != "gemma4" or g[2] > 1)]
         columns = {
             "family": [of_text] if of_text else ["qwen2_vl_text", "qwen2_5_vl_text", "qwen3_vl_text"] if mrope else
-                      [glm.text_of(family)] if family in glm.FAMILIES else ["gemma3_text"] if family == "shieldgemma2" else [family + "_text"] if family in QWEN_VL + GEMMA4 + ("gemma3",) else ["llama"] if family == "mobilevlm" else
+                      [glm.text_of(family)] if family in glm.FAMILIES else ["gemma3_text"] if family == "shieldgemma2" else [family + "_text"] if family in QWEN_VL + GEMMA4 + ("gemma3",) else ["paddleocr_vl_text"] if family == "paddleocr_vl" else ["qwen3"] if family == "lighton_ocr" else ["llama"] if family == "mobilevlm" else
                       ["qwen2", "qwen3", "llama", "phi3"] if family == "internvl_chat" else
                       ["llama", "mistral", "qwen2", "qwen3"], "heads": glm.HEADS if family in glm.FAMILIES else cases.HEADS,
             "layers": [1, 2, 3], "width": [24, 36, 52, 60, 64], "ffn": [40, 77, 99],
@@ -314,7 +346,8 @@ def make_family_cases(n, seed, pairs=True):
         dealt = {name: deal(rng, values, n) for name, values in columns.items()}
         shapes = deal(rng, SHAPES, 3 * n)
         for i in range(n):
-            card = {name: values[i] for name, values in dealt.items()}
+            card = {key: values[i] for key, values in dealt.items()}
+            card["experts"] = name == "gemma4_experts"
             if mrope and card["chat"]:  # whose images would be beside each other
                 card["n_image"] = 1
             config, tile = config_of(rng, card, family)
@@ -332,7 +365,9 @@ def make_family_cases(n, seed, pairs=True):
                      f"{card['vision_layers']}L {tile}/{card['grid'][0]}, {card['dtype']} "
                      f"{card['dialect']} {card['key_form']}, images "
                      + " ".join(f"{w}x{h}" for w, h in pictures))
-            processor = qwen_vl_processor(rng, card, family) if family in QWEN_VL + glm.FAMILIES else None
+            processor = qwen_vl_processor(rng, card, family) if family in QWEN_VL + glm.FAMILIES + ("paddleocr_vl",) else None
+            if family == "lighton_ocr":
+                processor = lighton_processor(rng, card, pictures)
             if processor:
                 card["key_form"] = "v4"  # whose files are two
             video = clip(rng, pictures[0], tile, pairs, 1 + family.startswith(("qwen3_vl", "qwen3_5"))) if name.endswith("_video") else None

@@ -21,10 +21,10 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests/golden/gguf/vision"
-FAMILIES = ["qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "gemma3", "idefics3", "smolvlm", "pixtral",
+FAMILIES = ["qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe", "gemma3", "idefics3", "smolvlm", "pixtral",
             "mistral3", "internvl", "llava"]
-# Also in several files, of which the first has no tensors, and the others tensors that belong together apart.
-SPLIT = ["gemma3", "qwen3_vl_moe"]
+# Also in several files, with so many tensors each, and none in the first: gate and up of experts come apart.
+SPLIT = {"gemma3": 8, "qwen3_vl_moe": 5}
 TEXT = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
         "num_key_value_heads": 2, "head_dim": 8, "vocab_size": 384, "moe_intermediate_size": 16}
 VISION = {"hidden_size": 16, "embed_dim": 16, "intermediate_size": 24, "num_hidden_layers": 3, "depth": 3,
@@ -61,6 +61,9 @@ def small_config(fovea, family, scratch):
         vision["fullatt_block_indexes"] = [1]
     if "image_size" in vision:
         vision["image_size"] = 16
+    if "full_attention_interval" in text:
+        text.update(num_hidden_layers=text["full_attention_interval"], head_dim=16, linear_key_head_dim=16,
+                    linear_value_head_dim=32)
     if "mlp_only_layers" in text:
         text["mlp_only_layers"] = []  # llama.cpp has no such models
     if family == "internvl":
@@ -80,14 +83,14 @@ def small_config(fovea, family, scratch):
     return config
 
 
-def convert(llama_cpp, folder, out, mmproj, *options):
+def convert(llama_cpp, folder, out, mmproj, *options, kind="bf16"):
     """Runs convert_hf_to_gguf.py's main."""
     sys.path[:0] = [str(llama_cpp), str(llama_cpp / "gguf-py")]
     import convert_hf_to_gguf
     from conversion import base
     base.TextModel._set_vocab_gpt2 = base.TextModel._set_vocab_llama_hf
     logging.disable(logging.CRITICAL)
-    sys.argv = ["convert", str(folder), "--outtype", "bf16", "--outfile", str(out), *options]
+    sys.argv = ["convert", str(folder), "--outtype", kind, "--outfile", str(out), *options]
     sys.argv += ["--mmproj"] * mmproj
     with contextlib.redirect_stderr(io.StringIO()):
         try:
@@ -107,6 +110,24 @@ def name_classes(folder, family):
     for part, name in ARCHITECTURES.get(family, {}).items():
         config[part]["architectures"] = [name]
     path.write_text(json.dumps(config))
+
+
+def add_mtp(folder):
+    """A layer that predicts tokens further ahead, as published files have it: a copy of the last one."""
+    import torch
+    from safetensors.torch import load_file, save_file
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    text = config["text_config"]
+    text["mtp_num_hidden_layers"] = 1
+    path.write_text(json.dumps(config))
+    tensors = load_file(folder / "model.safetensors")
+    last = f"model.language_model.layers.{text['num_hidden_layers'] - 1}."
+    more = {name.replace(last, "mtp.layers.0."): t.clone() for name, t in tensors.items() if name.startswith(last)}
+    d = text["hidden_size"]
+    more |= {f"mtp.{n}.weight": torch.zeros(d) for n in ("norm", "pre_fc_norm_embedding", "pre_fc_norm_hidden")}
+    save_file(tensors | more | {"mtp.fc.weight": torch.zeros(d, 2 * d)}, folder / "model.safetensors",
+              {"format": "pt"})
 
 
 # llama.cpp's converter of LLaVA's towers (tools/mtmd/legacy-models) reads other files. It writes these names: the two
@@ -171,13 +192,16 @@ def make(a, family, scratch, into):
                     "--dialect", "v4.52" if family == "internvl" else "hub"], check=True,
                    capture_output=True)
     name_classes(folder, family)
+    if family.startswith("qwen3_5"):
+        add_mtp(folder)
     convert(a.llama_cpp, folder, into / f"{family}.gguf", False)
     if family == "llava":
         convert_llava(folder, into / f"{family}.mmproj.gguf")
     else:
         convert(a.llama_cpp, folder, into / f"{family}.mmproj.gguf", True)
     if family in SPLIT:
-        convert(a.llama_cpp, folder, into / f"{family}-split.gguf", False, "--split-max-tensors", "8", "--no-tensor-first-split")
+        convert(a.llama_cpp, folder, into / f"{family}-split.gguf", False, "--split-max-tensors", str(SPLIT[family]),
+                "--no-tensor-first-split")
 
 
 def main():

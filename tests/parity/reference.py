@@ -51,6 +51,9 @@ def unpatched(patches, grids, size, merge, video=False):
     in a row or, where they have one size, [n, 3, h, w]."""
     out = []
     for part, (t, h, w) in zip(patches.split(grids.prod(1).tolist()), grids.tolist()):
+        if part.dim() == 4:  # PaddleOCR-VL's, row by row
+            out.append(part.reshape(h, w, 3, size, size).permute(2, 0, 3, 1, 4).reshape(3, h * size, w * size))
+            continue
         grid = part.reshape(t, h // merge, w // merge, merge, merge, 3, 2, size, size)
         grid = grid.permute(0, 6, 5, 1, 3, 7, 2, 4, 8).reshape(2 * t, 3, h * size, w * size)
         assert video or (t == 1 and torch.equal(grid[0], grid[1]))
@@ -88,9 +91,11 @@ def features_of_gemma4(states, positions, merge):
 def merged(features, sizes, patch, merge):
     """[patches, d] of images of sizes (h, w) -> [tokens, merge^2 d]: patches of a token side by side."""
     out = []
+    patches = [(int(h) // patch, int(w) // patch) for h, w in sizes]
     sizes = [(int(h) // patch // merge, int(w) // patch // merge) for h, w in sizes]
-    for part, (h, w) in zip(features.split([h * w * merge * merge for h, w in sizes]), sizes):
-        grid = part.reshape(h, merge, w, merge, -1).transpose(1, 2)
+    for part, (h, w), (rows, cols) in zip(features.split([h * w for h, w in patches]), sizes, patches):
+        grid = part.reshape(rows, cols, -1)[:h * merge, :w * merge]  # without those beyond the last whole token
+        grid = grid.reshape(h, merge, w, merge, -1).transpose(1, 2)
         out.append(grid.reshape(h * w, -1))
     return torch.cat(out)
 
@@ -101,8 +106,9 @@ def watched(model, made):
     glm = hasattr(model, "visual") and hasattr(model.visual, "downsample")
     connector = (model.vision_tower.encoder if model.config.model_type == "gemma4" else
                  model.embed_vision.pos_norm if model.config.model_type == "gemma4_unified" else
-                 model.visual.downsample if glm else model.visual.merger if hasattr(model, "visual") else
+                 model.projector if hasattr(model, "projector") else model.visual.downsample if glm else model.visual.merger if hasattr(model, "visual") else
                  model.multi_modal_projector if hasattr(model, "multi_modal_projector")
+                 else model.vision_projection if hasattr(model, "vision_projection")
                  else model.connector.modality_projection)
     kind = "get_video_features" if "video" in made else "get_image_features"
     compute = getattr(model, kind)
@@ -115,7 +121,12 @@ def watched(model, made):
 
     def keep_features(_module, args, _output):
         features = args[0]
-        if glm:  # [tokens, d, merge, merge]
+        paddle = hasattr(model, "projector")
+        if paddle:
+            tower = model.config.vision_config
+            features = merged(args[0].flatten(0, -2), [(h * tower.patch_size, w * tower.patch_size) for _, h, w in args[1].tolist()],
+                              tower.patch_size, tower.spatial_merge_size)
+        elif glm:  # [tokens, d, merge, merge]
             features = features.permute(0, 2, 3, 1).flatten(1)
         elif hasattr(model, "visual"):
             tower = model.config.vision_config
@@ -130,7 +141,7 @@ def watched(model, made):
             side = size // patch
             merge = side // round(model.config.mm_tokens_per_image ** 0.5)
             features = merged(args[0].flatten(0, 1), [(side * patch, side * patch)] * len(args[0]), patch, merge)
-        if len(args) > 1:  # Mistral 3's connector merges patches itself
+        if len(args) > 1 and not paddle:  # Mistral 3's connector merges patches itself
             config = model.config
             features = merged(args[0], args[1], config.vision_config.patch_size,
                               config.spatial_merge_size)
@@ -159,13 +170,15 @@ MARGIN = 1e-5  # two experts whose logits are closer than this are equally likel
 def watch_routers(model, made):
     """Counts in `made` the choices of experts, and those in which the last one and the next were about equally likely."""
     made |= {"routed": 0, "close": 0}
+    gemma4 = model.config.model_type == "gemma4"
 
     def count(_module, _args, output):
-        ranked, k = output[0].float().sort(-1, descending=True).values, output[2].shape[-1]
+        logits = output[0].float().log() if gemma4 else output[0].float()  # of which one gives probabilities
+        ranked, k = logits.sort(-1, descending=True).values, output[2].shape[-1]
         made["routed"] += len(ranked)
         if k < ranked.shape[-1]:
             made["close"] += int((ranked[:, k - 1] - ranked[:, k] < MARGIN).sum())
-    return [m.register_forward_hook(count) for m in model.modules() if type(m).__name__.endswith("TopKRouter")]
+    return [m.register_forward_hook(count) for m in model.modules() if type(m).__name__.endswith(("TopKRouter", "TextRouter"))]
 
 
 class Reference:

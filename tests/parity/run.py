@@ -6,6 +6,7 @@
                                and the scripts beside this one: tokenizers, pictures, methods
     run.py --answers 500       items of the evaluation: greedy answers of checkpoints/nano
     run.py --bf16 30           errors of computing in bf16, ours and transformers' (precision.py)
+    run.py --llama-cpp DIR     vision models as this checkout's converter writes them in GGUF (gguf_live.py)
     run.py --methods           the compression methods in NumPy alone (methods/goldens.py)
     run.py --write-golden      writes tests/golden/engine again, for tests/unit/prefill-worker/job/test_golden.c
 
@@ -181,6 +182,8 @@ def run_scripts(tests, seed, only=None):
                 ["layout_golden.py", "--live", "1000", "--seed", seed, tests / "image_dump"],
                 "weights of compressed-tensors": ["compressed_golden.py", "--check"],
                 "weights in other programs' forms": ["stored_golden.py", "--check"],
+                "networks in other programs' forms":
+                ["stored_live.py", tests.parent / "bin/fovea", "--seed", seed],
                 "blocks of GGUF": ["gguf_golden.py", "--check"],
                 "LoRA adapters of PEFT": ["adapters.py", tests.parent / "bin" / "fovea"],
                 METHODS: ["methods/goldens.py"]}
@@ -210,6 +213,7 @@ def main():
     p.add_argument("--threads", type=int, default=2, help="of PyTorch (default 2)")
     p.add_argument("--answers", type=int, metavar="N", help="compare answers to N items of the evaluation")
     p.add_argument("--bf16", type=int, metavar="N", help="compare errors of bf16 on N networks")
+    p.add_argument("--llama-cpp", type=pathlib.Path, metavar="DIR", help="compare answers from its converter's GGUF files")
     p.add_argument("--methods", action="store_true", help="compare the methods' renderings alone")
     p.add_argument("--write-golden", action="store_true", help="write tests/golden/engine")
     a = p.parse_args()
@@ -218,6 +222,10 @@ def main():
     tests = a.bin.resolve().parents[1] / "tests"
     if a.methods:
         return 0 if all(ok for _, ok in run_scripts(tests, a.seed, METHODS)) else 1
+
+    if a.llama_cpp:
+        return subprocess.run([sys.executable, HERE / "gguf_live.py", a.llama_cpp, "--bin", a.bin],
+                              check=False).returncode
 
     begin = time.monotonic()
     import families

@@ -19,7 +19,7 @@ const char *layout_config_read(const char *line, fv_layout_config *c) {
         c->longest_edge = 0;
     }
     if (c->family == FV_LAYOUT_QWEN_VL || c->family == FV_LAYOUT_QWEN3_VL ||
-        c->family == FV_LAYOUT_GLM4V) {
+        c->family == FV_LAYOUT_GLM4V || c->family == FV_LAYOUT_PADDLEOCR_VL) {
         c->pixels_min = c->tiles_min, c->pixels_max = c->tiles_max;
         c->tiles_min = c->tiles_max = 0;
     }

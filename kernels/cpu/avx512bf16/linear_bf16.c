@@ -1,6 +1,7 @@
 /* y = x w^T + bias (+ y) in bf16 with AVX-512 BF16 (avx512bf16/words.h). Weights in bf16 are read in place, eight rows
- * at a time, and x is packed as words once (avx512bf16/eight_rows.h). Other weights become panels of f32 as without
- * AVX-512 BF16, and these are packed once more as words. */
+ * at a time, and x is packed as words once (avx512bf16/eight_rows.h). With few rows of x, eight rows of integers are
+ * decoded first, to memory that stays in L2. Other weights become panels of f32 as without AVX-512 BF16, and these are
+ * packed once more as words. */
 #include "kernels/cpu/lanes/linear_bf16.h"
 #include "kernels/cpu/avx512bf16/eight_rows.h"
 #include "kernels/cpu/avx512bf16/narrow.h"
@@ -106,40 +107,49 @@ static void store_eights(const fv_linear_part *p, int m, int M, int64_t n0, __mm
 /* Mask of the first n < 32 numbers; n = 0: of all 32. */
 static __mmask32 numbers_of(size_t n) { return n ? (1u << n) - 1 : ~0u; }
 
-static void item(fv_gemm_item *of) {
-    const fv_gemm_call *b = of->call;
-    const fv_linear_part *p = of->p;
-    const int64_t n0 = of->n0;
-    const size_t K = (size_t)p->w.cols, bytes_row = K * sizeof(uint16_t);
-    const size_t steps = steps_along(b->a);
-    const bool few = is_few(b->a);
+static eight_rows_tile tile_of(const fv_gemm_call *c) {
+    const size_t steps = steps_along(c->a), K = (size_t)c->a->x.cols;
+    return (eight_rows_tile){.x = c->x,
+                             .ldx = steps * (is_few(c->a) ? STEP_WORDS : EIGHT_ROWS_WORDS),
+                             .steps = steps,
+                             .last = K == 0 ? 0 : numbers_of(K % WORDS_STEP)};
+}
+
+/* Multiplies all rows of x by the eight rows of the tile; prefetches `ahead` bytes with each of x's sixteen. */
+static void multiply_rows(fv_gemm_item *of, eight_rows_tile t, size_t ahead) {
+    const bool few = is_few(of->call->a);
     const int M = of->M, N = of->N;
-    const char *at = (const char *)p->w.data + (size_t)n0 * bytes_row;
     float sums[2 * EIGHT * EIGHT], bias[EIGHT] = {0};
     for (int i = 0; of->bias && i < N; i++) bias[i] = of->bias[i];
-    eight_rows_tile t = {.x = b->x,
-                         .ldx = steps * (few ? STEP_WORDS : EIGHT_ROWS_WORDS),
-                         .steps = steps,
-                         .last = K == 0 ? 0 : numbers_of(K % WORDS_STEP),
-                         .ahead = at + EIGHT * bytes_row,
-                         .each = M <= 2 * EIGHT ? 64 : 32};
-    if (M <= EIGHT && K > 0 && K % WORDS_STEP == 0) { /* with more rows sums need the registers */
-        t.behind = (uintptr_t)at % 64 / sizeof(uint16_t);
-        t.last = numbers_of(t.behind);
-    }
-    for (int i = 0; i < EIGHT; i++)
-        t.row[i] = at + (size_t)(i < N ? i : N - 1) * bytes_row - t.behind * sizeof(uint16_t);
     for (int m = 0; m < M; m += 2 * EIGHT) {
         const int left = M - m < 2 * EIGHT ? M - m : 2 * EIGHT;
         const unsigned before = _mm_getcsr();
         _mm_setcsr(before | 0x8040); /* FTZ, DAZ */
         products(&t, few ? M : (left + EIGHT - 1) / EIGHT * EIGHT, sums);
         _mm_setcsr(before);
-        store_eights(p, m, left, n0, (__mmask8)((1u << N) - 1), of->bias ? bias : NULL, sums);
+        store_eights(of->p, m, left, of->n0, (__mmask8)((1u << N) - 1), of->bias ? bias : NULL,
+                     sums);
         t.x += 2 * t.ldx;
-        t.ahead += EIGHT * bytes_row / 2;
+        t.ahead += ahead;
         if (m >= 2 * EIGHT) t.each = 0;
     }
+}
+
+static void item(fv_gemm_item *of) {
+    const fv_linear_part *p = of->p;
+    const size_t K = (size_t)p->w.cols, bytes_row = K * sizeof(uint16_t);
+    const int M = of->M, N = of->N;
+    const char *at = (const char *)p->w.data + (size_t)of->n0 * bytes_row;
+    eight_rows_tile t = tile_of(of->call);
+    t.ahead = at + EIGHT * bytes_row;
+    t.each = M <= 2 * EIGHT ? 64 : 32;
+    if (M <= EIGHT && K > 0 && K % WORDS_STEP == 0) { /* with more rows sums need the registers */
+        t.behind = (uintptr_t)at % 64 / sizeof(uint16_t);
+        t.last = numbers_of(t.behind);
+    }
+    for (int i = 0; i < EIGHT; i++)
+        t.row[i] = at + (size_t)(i < N ? i : N - 1) * bytes_row - t.behind * sizeof(uint16_t);
+    multiply_rows(of, t, EIGHT * bytes_row / 2);
 }
 
 static const fv_gemm_x x_words = {1 << FV_PRODUCT_BF16, pack_x_plan, pack_x};
@@ -150,6 +160,66 @@ const fv_gemm_impl fv_avx512bf16_in_place = {.name = "in-place",
                                              .columns = EIGHT,
                                              .grain = FV_GEMM_STREAM,
                                              .item = item};
+
+/* ---- integers, few rows of x -------------------------------------------------------------- */
+
+enum { DECODED_ROWS = BF16_WORDS - 1 }; /* from there on, panels are read often enough to pay off */
+
+static bool takes_integers(const fv_linear_args *a, const fv_tensor *w) {
+    (void)a;
+    return w->quant != NULL;
+}
+
+/* Numbers of a decoded row: whole blocks of K. */
+static size_t decoded_numbers(const fv_linear_args *a) {
+    return ((size_t)a->x.cols + BLOCK_COLUMNS - 1) / BLOCK_COLUMNS * BLOCK_COLUMNS;
+}
+
+static size_t decoded_bytes(const fv_linear_args *a) {
+    return EIGHT * decoded_numbers(a) * sizeof(uint16_t);
+}
+
+/* Decodes N rows of w from n0 on, ld numbers apart. */
+static ALWAYS_INLINE void decode_eight_of(const fv_tensor *w, int64_t n0, int N, const int scales,
+                                          size_t ld, uint16_t *to) {
+    const fv_quant quant =
+        *w->quant; /* a copy, so that the compiler knows that stores do not change it */
+    fv_tensor own = *w;
+    own.quant = &quant;
+    for (int i = 0; i < N; i++)
+        for (size_t k = 0; k * BLOCK_COLUMNS < (size_t)w->cols; k++)
+            quantized_block(&own, n0 + i, k, scales, to + (size_t)i * ld + k * BLOCK_COLUMNS,
+                            BF16_STEP);
+}
+
+static void decode_eight(const fv_tensor *w, int64_t n0, int N, size_t ld, uint16_t *to) {
+    switch (int4_scales(w)) {
+    case BLOCK_COLUMNS / 32: decode_eight_of(w, n0, N, BLOCK_COLUMNS / 32, ld, to); return;
+    case BLOCK_COLUMNS / 128: decode_eight_of(w, n0, N, BLOCK_COLUMNS / 128, ld, to); return;
+    default: decode_eight_of(w, n0, N, 0, ld, to);
+    }
+}
+
+static void item_decoded(fv_gemm_item *of) {
+    const size_t ld = decoded_numbers(of->call->a);
+    uint16_t *rows = (uint16_t *)(void *)of->scratch;
+    eight_rows_tile t = tile_of(of->call);
+    decode_eight(&of->p->w, of->n0, of->N, ld, rows);
+    if (t.steps) t.last = ~0u; /* a decoded row goes on with zeros */
+    for (int i = 0; i < EIGHT; i++)
+        t.row[i] = (const char *)(rows + (size_t)(i < of->N ? i : of->N - 1) * ld);
+    t.ahead = (const char *)rows;
+    multiply_rows(of, t, 0);
+}
+
+const fv_gemm_impl fv_avx512bf16_decoded = {.name = "decoded-few",
+                                            .x = &x_words,
+                                            .rows_max = DECODED_ROWS,
+                                            .takes = takes_integers,
+                                            .columns = EIGHT,
+                                            .grain = FV_GEMM_STREAM,
+                                            .scratch_bytes = decoded_bytes,
+                                            .item = item_decoded};
 
 /* ---- weights of another type ------------------------------------------------------------ */
 

@@ -63,7 +63,7 @@ typedef struct quant_group {
 
 #ifdef __AVX512F__
 /* How codes of 8 bits become numbers. */
-typedef enum int8_numbers { INT8_INTEGERS, INT8_E4M3, INT8_TABLE } int8_numbers;
+typedef enum int8_numbers { INT8_INTEGERS, INT8_E4M3, INT8_E4M3_SCALED, INT8_TABLE } int8_numbers;
 
 /* The numbers of 16 codes in E4M3. The four bits of the exponent count from 2^-7 where those of f32 count
  * from 2^-127, and subnormal numbers are subnormal in both. */
@@ -77,22 +77,47 @@ static ALWAYS_INLINE __m512 e4m3_numbers(__m512i codes) {
     return _mm512_castsi512_ps(_mm512_or_si512(_mm512_castps_si512(x), sign));
 }
 
+/* The same without NaN, times 2^-120: a code's bits in their places of f32. */
+static ALWAYS_INLINE __m512 e4m3_scaled(__m128i codes) {
+    __m512i wide = _mm512_slli_epi32(_mm512_cvtepi8_epi32(codes), 20);
+    return _mm512_castsi512_ps(_mm512_and_si512(wide, _mm512_set1_epi32((int)0x87f00000)));
+}
+
+/* Returns whether n codes of a group may be multiplied as e4m3_scaled() by the scale times 2^120: no code is NaN,
+ * and that scale is a normal number. */
+static inline bool e4m3_may_scale(const int8_t *from, size_t n, float scale) {
+    const __m512i low = _mm512_set1_epi8(0x7f);
+    __mmask64 nan = 0;
+    if (!(fabsf(scale) > 0x1p-126f && fabsf(scale) < 0x1p7f)) return false;
+    for (size_t i = 0; i < n; i += 64) {
+        __mmask64 in = n - i < 64 ? (1ULL << (n - i)) - 1 : ~0ULL;
+        __m512i codes = _mm512_maskz_loadu_epi8(in, from + i);
+        nan |= _mm512_cmpeq_epi8_mask(_mm512_and_si512(codes, low), low);
+    }
+    return nan == 0;
+}
+
 /* The numbers of 16 codes of 8 bits; `how` is a constant after inlining. */
 static ALWAYS_INLINE __m512 int8_numbers_of(__m128i codes, const float *table,
                                             const int8_numbers how) {
     if (how == INT8_INTEGERS) return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(codes));
+    if (how == INT8_E4M3_SCALED) return e4m3_scaled(codes);
     __m512i wide = _mm512_cvtepu8_epi32(codes);
     return how == INT8_E4M3 ? e4m3_numbers(wide) : _mm512_i32gather_ps(wide, table, 4);
 }
 
 static ALWAYS_INLINE void int8_decoded(const int8_t *from, size_t n, quant_group g,
                                        const int8_numbers how, uint16_t *to) {
-    for (size_t i = 0; i < n; i += 16) {
-        __mmask16 mask = (__mmask16)(n - i < 16 ? (1u << (n - i)) - 1 : 0xffff);
-        __m512 x = int8_numbers_of(_mm_maskz_loadu_epi8(mask, from + i), g.table, how);
-        x = _mm512_fmadd_ps(_mm512_set1_ps(g.scale), x, _mm512_set1_ps(-g.min));
-        _mm256_mask_storeu_epi16(to + i, mask, bf16_of_16(x));
+    const float by = how == INT8_E4M3_SCALED ? g.scale * 0x1p120f : g.scale;
+    const __m512 scale = _mm512_set1_ps(by), min = _mm512_set1_ps(-g.min);
+    for (; n >= 16; n -= 16, from += 16, to += 16) {
+        __m512 x = int8_numbers_of(_mm_loadu_si128((const void *)from), g.table, how);
+        _mm256_storeu_si256((void *)to, bf16_of_16(_mm512_fmadd_ps(scale, x, min)));
     }
+    if (n == 0) return;
+    const __mmask16 mask = (__mmask16)((1u << n) - 1);
+    __m512 x = int8_numbers_of(_mm_maskz_loadu_epi8(mask, from), g.table, how);
+    _mm256_mask_storeu_epi16(to, mask, bf16_of_16(_mm512_fmadd_ps(scale, x, min)));
 }
 #endif
 
@@ -101,6 +126,8 @@ static inline void int8_group(const int8_t *from, size_t n, quant_group g, uint1
 #ifdef __AVX512F__
     if (!g.table)
         int8_decoded(from, n, g, INT8_INTEGERS, to);
+    else if (g.table == fv_e4m3 && e4m3_may_scale(from, n, g.scale))
+        int8_decoded(from, n, g, INT8_E4M3_SCALED, to);
     else if (g.table == fv_e4m3)
         int8_decoded(from, n, g, INT8_E4M3, to);
     else

@@ -240,6 +240,32 @@ static void tables_by_hand(void) {
     }
 }
 
+/* A NaN among the codes of E4M3 makes its row NaN, and no other. */
+static void nan_by_hand(device_test *d) {
+    enum { K = 70 };
+    uint8_t w[2 * K];
+    float x[K], y[2], scale[2] = {0.5f, 0.5f};
+    memset(w, 0x38, sizeof w); /* 1 */
+    w[67] = 0xff;
+    for (int k = 0; k < K; k++) x[k] = 1;
+    fv_quant quant = {.scale = scale,
+                      .scale_type = FV_F32,
+                      .group = 96,
+                      .groups = 1,
+                      .row_bytes = K,
+                      .table = fv_e4m3};
+    fv_linear_args a = {.x = fv_tensor_of(x, FV_F32, 1, K), .n_part = 1};
+    a.part[0].w = fv_tensor_of(w, FV_INT8, 2, K);
+    a.part[0].w.quant = &quant;
+    a.part[0].y = fv_tensor_of(y, FV_F32, 1, 2);
+    for (int isa = 0; isa < 2; isa++) {
+        fv_backend *be = isa ? &d->be : &d->plain;
+        must(be->ops->linear(be, &a));
+        check(isnan(y[0]) && y[1] == 35.0f, "%g and %g, not NaN and 35", (double)y[0],
+              (double)y[1]);
+    }
+}
+
 /* Parts of one call, two of which read x in the same order and one as it is. */
 static void orders(device_test *d, int M) {
     enum { N = 20, K = 96, PARTS = 3 };
@@ -345,6 +371,7 @@ static void test_linear_int4(device_test *d) {
     decoded(d, FV_INT4, 32, false, true);
     decoded(d, FV_INT8, 16, false, true);
     tables_by_hand();
+    nan_by_hand(d);
     for (int M = 1; M < 40; M += 19) orders(d, M);
     integers_by_hand(d);
     halves_by_hand(d);
@@ -360,27 +387,48 @@ static void test_linear_int4(device_test *d) {
     }
 }
 
+/* A form of weights; the last one is what the others are compared with. */
+typedef struct perf_form {
+    const char *name;
+    fv_dtype dtype;
+    int group; /* 0: numbers */
+    bool integers, zero, e4m3;
+} perf_form;
+
+static const perf_form perf_forms[] = {
+    {"int4/32 as integers", FV_INT4, 32, true, false, false},
+    {"int4/32 as bf16", FV_INT4, 32, false, false, false},
+    {"int4/128 with zeros", FV_INT4, 128, false, true, false},
+    {"int8/16", FV_INT8, 16, false, false, false},
+    {"int8/128 as bf16", FV_INT8, 128, false, false, false},
+    {"E4M3/128", FV_INT8, 128, false, false, true},
+    {"bf16", FV_BF16, 0, false, false, false},
+};
+enum { PERF_FORMS = sizeof perf_forms / sizeof *perf_forms - 1 };
+
 typedef struct perf_weights {
-    fv_dtype dtype; /* FV_INT4 in groups of 32, FV_INT8 in groups of 16 as Q6_K, or FV_BF16 */
-    bool integers;  /* of int4 */
+    const perf_form *form;
+    fv_dtype dtype;
     size_t bytes, n_scale, scale_bytes;
-    uint8_t *codes;
+    uint8_t *codes, *zero; /* zero NULL: none */
     void *scale;
 } perf_weights;
 
 enum { PERF_N = 11008, PERF_K = 4096, PERF_COPIES = 8 };
 
-static int perf_group(fv_dtype t) { return t == FV_INT4 ? 32 : t == FV_INT8 ? 16 : 0; }
-
-static void perf_weights_new(perf_weights *w, fv_dtype t, bool integers) {
+static void perf_weights_new(perf_weights *w, const perf_form *form) {
+    const fv_dtype t = form->dtype;
     size_t all = (size_t)PERF_N * PERF_K;
-    *w = (perf_weights){.dtype = t, .integers = integers};
+    *w = (perf_weights){.dtype = t, .form = form};
     w->bytes = t == FV_INT4 ? all / 2 : all * fv_dtype_bytes(t);
-    if (perf_group(t)) w->n_scale = all / (size_t)perf_group(t);
+    if (form->group) w->n_scale = all / (size_t)form->group;
+    if (form->zero) w->zero = room(w->n_scale * PERF_COPIES);
     w->scale_bytes = t == FV_INT4 ? 2 : 4;
     w->codes = room(w->bytes * PERF_COPIES);
     for (size_t i = 0; i < w->bytes * PERF_COPIES; i++)
         w->codes[i] = t == FV_BF16 ? 0x3f : (uint8_t)(i * 2654435761u >> 13);
+    for (size_t i = 0; form->e4m3 && i < w->bytes * PERF_COPIES; i++)
+        if ((w->codes[i] & 0x7f) == 0x7f) w->codes[i] = 0; /* files have no NaN */
     w->scale = room((w->n_scale + 1) * PERF_COPIES * w->scale_bytes);
     for (size_t i = 0; i < w->n_scale * PERF_COPIES; i++) {
         if (t == FV_INT4)
@@ -394,9 +442,11 @@ static void perf_weights_new(perf_weights *w, fv_dtype t, bool integers) {
 static double perf_once(device_test *d, const perf_weights *w, size_t c, fv_tensor x, fv_tensor y) {
     fv_quant quant = {.scale = (char *)w->scale + c * w->n_scale * w->scale_bytes,
                       .scale_type = w->dtype == FV_INT4 ? FV_BF16 : FV_F32,
-                      .group = perf_group(w->dtype),
+                      .group = w->form->group,
                       .row_bytes = w->bytes / PERF_N,
-                      .integers = w->integers};
+                      .zero = w->zero ? w->zero + c * w->n_scale : NULL,
+                      .table = w->form->e4m3 ? fv_e4m3 : NULL,
+                      .integers = w->form->integers};
     fv_linear_args a = {.x = x, .n_part = 1, .part = {{.y = y}}};
     a.part[0].w = fv_tensor_of(w->codes + c * w->bytes, w->dtype, PERF_N, PERF_K);
     if (quant.group) {
@@ -414,11 +464,10 @@ static void perf_linear_int4(device_test *d) {
     if (!on_cpu(d)) return;
     fv_compute was = d->be.compute;
     d->be.compute = FV_COMPUTE_BF16;
-    static const char *const name[] = {"int4/32 as integers", "int4/32 as bf16", "int8/16"};
-    for (int k = 0; k < 3; k++) {
+    for (int k = 0; k < PERF_FORMS; k++) {
         perf_weights w[2];
-        perf_weights_new(&w[0], k == 2 ? FV_INT8 : FV_INT4, k == 0);
-        perf_weights_new(&w[1], FV_BF16, false);
+        perf_weights_new(&w[0], &perf_forms[k]);
+        perf_weights_new(&w[1], &perf_forms[PERF_FORMS]);
         for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
             both x = both_normal(d, FV_F32, rows[r], PERF_K, 0);
             both y = both_new(d, FV_F32, rows[r], PERF_N, 0);
@@ -430,14 +479,15 @@ static void perf_linear_int4(device_test *d) {
                 }
             report(least[0], 2.0 * rows[r] * PERF_N * PERF_K,
                    (double)w[0].bytes + (double)(w[0].n_scale * w[0].scale_bytes),
-                   "%s [%d, %d] x [%d, %d]^T from memory: %.2fx of bf16", name[k], rows[r], PERF_K,
-                   PERF_N, PERF_K, least[1] / least[0]);
+                   "%s [%d, %d] x [%d, %d]^T from memory: %.2fx of bf16", perf_forms[k].name,
+                   rows[r], PERF_K, PERF_N, PERF_K, least[1] / least[0]);
             both_free(&x);
             both_free(&y);
         }
         for (int i = 0; i < 2; i++) {
             free(w[i].codes);
             free(w[i].scale);
+            free(w[i].zero);
         }
     }
     d->be.compute = was;

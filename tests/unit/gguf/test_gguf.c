@@ -235,7 +235,7 @@ Test(gguf, tensors_have_the_names_of_hugging_face) {
         cr_assert(fv_gguf_own_name(names[i][1], out));
         cr_assert_str_eq(out, names[i][0]);
     }
-    cr_assert(!fv_gguf_hub_name("blk.0.ssm_a", out));
+    cr_assert(!fv_gguf_hub_name("blk.0.ssm_in.weight", out));
     cr_assert(!fv_gguf_hub_name("blk.x.attn_q.weight", out));
     cr_assert(!fv_gguf_hub_name("blk.7", out));
 }

@@ -66,6 +66,8 @@ Test(gguf_files, several_of_a_kind_are_listed, .init = setup) {
     cr_assert_eq(fv_gguf_name_pair(dir, mmproj, pair), FV_OK, "%s", fv_last_error());
     snprintf(both, sizeof both, "%s+%s", in_dir("b.gguf"), mmproj);
     cr_assert_str_eq(pair, both);
+    cr_assert_eq(fv_gguf_name_pair(both, mmproj, pair), FV_OK, "%s", fv_last_error());
+    cr_assert_str_eq(pair, both);
     put("a.gguf");
     fails(dir, FV_EINVAL, "2 GGUF models (a.gguf, b.gguf): name one by its path");
     cr_assert_eq(fv_gguf_name_pair(dir, mmproj, pair), FV_EINVAL);

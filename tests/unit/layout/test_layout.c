@@ -231,6 +231,52 @@ Test(layout, a_video_of_qwen3_vl_has_its_times_between_its_tiles) {
     cr_assert(l.span[0].h == 2 && l.span[0].w == 2 && l.n_span == 1);
 }
 
+Test(layout, an_image_of_lighton_ocr_has_whole_tokens_of_its_patches) {
+    static fv_layout l;
+    fv_layout_config c = {.family = FV_LAYOUT_LIGHTON_OCR,
+                          .tile = 1540,
+                          .patch = 14,
+                          .merge = 2,
+                          .resize = {1540, 1540},
+                          .shortest_edge = 14};
+    cr_assert_eq(fv_layout_image(&c, 100, 60, 1, &l), FV_OK, "%s", fv_last_error());
+    cr_assert(l.tile.w == 112 && l.tile.h == 70 && l.n_visual == 4 * 2 && l.n_text == 0);
+    cr_assert_eq(fv_layout_image(&c, 3080, 1000, 1, &l), FV_OK);
+    cr_assert(l.tile.w == 1540 && l.tile.h == 504 && l.n_visual == 55 * 18);
+    cr_assert_leq(l.n_visual, fv_layout_tokens_max(&c, 1));
+    cr_assert_eq(fv_layout_image(&c, 14, 60, 1, &l), FV_EINVAL);
+    cr_assert(strstr(fv_last_error(), "less than a token of 28 x 28"), "%s", fv_last_error());
+    c.shortest_edge = 28;
+    cr_assert_eq(fv_layout_image(&c, 100, 60, 1, &l), FV_OK);
+    cr_assert(l.tile.w == 112 && l.tile.h == 84 && l.n_visual == 4 * 3);
+    c.shortest_edge = 0;
+    cr_assert_eq(fv_layout_check(&c), FV_EINVAL);
+}
+
+/* Sizes are those of transformers' smart_resize. */
+Test(layout, an_image_of_paddleocr_vl_is_first_enlarged_to_a_token) {
+    static const struct {
+        int32_t w, h, to_w, to_h;
+    } sizes[] = {{640, 480, 644, 476}, {20, 300, 112, 1512}, {5000, 3000, 2156, 1288},
+                 {7, 7, 392, 392},     {3000, 20, 4704, 56}, {1, 150, 56, 4704},
+                 {13, 41, 224, 700}};
+    static fv_layout l;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        const fv_layout_config c = {.family = FV_LAYOUT_PADDLEOCR_VL,
+                                    .tile = 28,
+                                    .patch = 14,
+                                    .merge = 2,
+                                    .pixels_min = 147384,
+                                    .pixels_max = 2822400};
+        cr_assert_eq(fv_layout_image(&c, sizes[i].w, sizes[i].h, 1, &l), FV_OK, "%s",
+                     fv_last_error());
+        cr_assert(l.tile.w == sizes[i].to_w && l.tile.h == sizes[i].to_h, "%dx%d: %dx%d",
+                  sizes[i].w, sizes[i].h, l.tile.w, l.tile.h);
+        cr_assert_leq(l.n_visual, fv_layout_tokens_max(&c, 1));
+    }
+    cr_assert_str_eq(fv_layout_image_token(FV_LAYOUT_PADDLEOCR_VL), "<|IMAGE_PLACEHOLDER|>");
+}
+
 /* GLM counts an image as two frames. Sizes are those of transformers' smart_resize. */
 Test(layout, an_image_of_glm_has_half_of_the_pixels_that_its_limits_say) {
     static const struct {

@@ -351,7 +351,7 @@ Test(adapter_files, specs_are_name_and_directory) {
     cr_assert_eq(open_adapter(&r, &x), FV_OK);
     snprintf(same, sizeof same, "a=%s", r.dir);
     snprintf(other, sizeof other, "b=%s", r.dir);
-    static const char *const wrong[] = {"", "a", "=dir", "a=", "a b=dir"};
+    static const char *const wrong[] = {"", "a", "=dir", "a=", "a b=dir", "a@b=dir"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         cr_expect_eq(fv_adapters_open(&wrong[i], 1, &r.cfg, &r.arena, &all), FV_EINVAL);
         cr_expect(strstr(fv_last_error(), "NAME=DIR"), "%s", fv_last_error());

@@ -204,6 +204,114 @@ Test(families, internvl_s_original_layout_has_other_defaults) {
             "llm_config and vision_config must be");
 }
 
+Test(families, lighton_ocr_is_mistral3_s_tower_with_its_own_names_and_sizes) {
+    fv_model_config c = parse("{\"model_type\":\"lighton_ocr\",\"text_config\":{},"
+                              "\"vision_config\":{\"model_type\":\"pixtral\",\"image_size\":1540,"
+                              "\"patch_size\":14,\"head_dim\":64,\"rope_parameters\":{"
+                              "\"rope_theta\":10000}}}");
+    const fv_vision_config *v = &c.vision;
+    cr_assert_str_eq(c.text.family, "qwen3");
+    cr_assert(c.image_token == 151655 && c.layout.family == FV_LAYOUT_LIGHTON_OCR);
+    cr_assert(v->merge == 2 && v->patch_merger && !v->projector_bias && c.text.tied_head);
+    cr_assert(v->projector_act == FV_ACT_GELU && v->feature_layer[0] == v->n_layer);
+    static const struct {
+        const char *json;
+        int32_t unit, edge; /* 0: refused */
+    } files[] = {{"{\"patch_size\":{\"height\":14,\"width\":14},\"size\":{\"longest_edge\":1540}}",
+                  14, 1540},
+                 {"{\"patch_size\":28,\"size\":{\"longest_edge\":1540}}", 28, 1540},
+                 {"{}", 16, 1024},
+                 {"{\"patch_size\":{\"height\":14,\"width\":28}}", 0, 0}};
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        fv_layout_config l = c.layout;
+        fv_image_config image;
+        const fv_status st =
+            fv_image_config_parse(files[i].json, strlen(files[i].json), "p.json", &l, &image);
+        cr_assert_eq(st, files[i].unit ? FV_OK : FV_EUNSUPPORTED, "%s", files[i].json);
+        if (st == FV_OK)
+            cr_assert(l.shortest_edge == files[i].unit && l.resize.w == files[i].edge, "%s",
+                      files[i].json);
+    }
+}
+
+/* Shrunken, with the fields of MiMo-VL-7B: a Qwen2.5-VL whose text model has sizes of its own. */
+Test(families, a_qwen2_5_vl_with_another_text_model_s_sizes_is_read) {
+    fv_model_config c = parse(
+        "{\"architectures\":[\"Qwen2_5_VLForConditionalGeneration\"],\"attention_bias\":true,"
+        "\"attention_dropout\":0.0,\"bos_token_id\":151643,\"eos_token_id\":151645,"
+        "\"head_dim\":128,\"hidden_act\":\"silu\",\"hidden_size\":4096,\"image_token_id\":151655,"
+        "\"initializer_range\":0.02,\"intermediate_size\":11008,"
+        "\"max_position_embeddings\":128000,\"model_type\":\"qwen2_5_vl\","
+        "\"num_attention_heads\":32,\"num_hidden_layers\":2,\"num_key_value_heads\":8,"
+        "\"num_nextn_predict_layers\":1,\"rms_norm_eps\":1e-05,"
+        "\"rope_scaling\":{\"mrope_section\":[16,24,24],\"type\":\"mrope\"},"
+        "\"rope_theta\":640000,\"tie_word_embeddings\":false,\"use_sliding_window\":false,"
+        "\"video_token_id\":151656,\"vision_start_token_id\":151652,\"vocab_size\":151680,"
+        "\"vision_config\":{\"depth\":2,\"fullatt_block_indexes\":[7,15,23,31],"
+        "\"hidden_act\":\"silu\",\"hidden_size\":1280,\"in_chans\":3,\"intermediate_size\":3456,"
+        "\"model_type\":\"qwen2_5_vl\",\"num_heads\":16,\"out_hidden_size\":4096,"
+        "\"patch_size\":14,\"spatial_merge_size\":2,\"spatial_patch_size\":14,"
+        "\"temporal_patch_size\":2,\"tokens_per_second\":2,\"window_size\":112}}");
+    cr_assert_str_eq(c.family->name, "qwen2_5_vl");
+    cr_assert(c.text.d_head == 128 && c.text.n_kv == 8 && c.text.bias_qkv);
+    cr_assert(c.text.rope.theta == 640000 && c.text.rope.section[1] == 24);
+    cr_assert(c.text.vocab == 151680 && c.layout.tokens_per_second == 2);
+}
+
+/* Shrunken, with the fields of Granite-Docling-258M: Idefics3 with a small Llama. */
+Test(families, granite_docling_258m_is_an_idefics3) {
+    fv_model_config c = parse(
+        "{\"architectures\":[\"Idefics3ForConditionalGeneration\"],\"model_type\":\"idefics3\","
+        "\"image_token_id\":100270,\"scale_factor\":4,\"tie_word_embeddings\":false,"
+        "\"text_config\":{\"architectures\":[\"LlamaForCausalLM\"],\"model_type\":\"llama\","
+        "\"attention_bias\":false,\"head_dim\":64,\"hidden_act\":\"silu\",\"hidden_size\":576,"
+        "\"intermediate_size\":1536,\"max_position_embeddings\":8192,\"mlp_bias\":false,"
+        "\"num_attention_heads\":9,\"num_hidden_layers\":2,\"num_key_value_heads\":3,"
+        "\"rms_norm_eps\":1e-05,\"rope_scaling\":null,\"rope_theta\":100000.0,"
+        "\"vocab_size\":100352},"
+        "\"vision_config\":{\"model_type\":\"idefics3_vision\",\"hidden_act\":"
+        "\"gelu_pytorch_tanh\",\"hidden_size\":768,\"image_size\":512,"
+        "\"intermediate_size\":3072,\"layer_norm_eps\":1e-06,\"max_image_size\":{"
+        "\"longest_edge\":512},\"num_attention_heads\":12,\"num_channels\":3,"
+        "\"num_hidden_layers\":2,\"patch_size\":16,\"size\":{\"longest_edge\":2048}}}");
+    cr_assert_str_eq(c.family->name, "idefics3");
+    cr_assert(c.image_token == 100270 && c.text.n_kv == 3 && c.text.d_head == 64);
+    cr_assert(c.vision.merge == 4 && fv_vision_tokens(&c.vision) == 64);
+}
+
+/* The published fields of PaddleOCR-VL, text keys beside vision_config. */
+Test(families, paddleocr_vl_as_published) {
+    fv_model_config c = parse(
+        "{\"architectures\":[\"PaddleOCRVLForConditionalGeneration\"],\"model_type\":"
+        "\"paddleocr_vl\",\"head_dim\":128,\"hidden_act\":\"silu\",\"hidden_size\":1024,"
+        "\"image_token_id\":100295,\"intermediate_size\":3072,\"max_position_embeddings\":131072,"
+        "\"num_attention_heads\":16,\"num_hidden_layers\":18,\"num_key_value_heads\":2,"
+        "\"rms_norm_eps\":1e-05,\"rope_scaling\":{\"mrope_section\":[16,24,24],\"rope_type\":"
+        "\"default\",\"type\":\"default\"},\"rope_theta\":500000,\"tie_word_embeddings\":false,"
+        "\"use_bias\":false,\"video_token_id\":101307,\"vocab_size\":103424,\"vision_config\":{"
+        "\"architectures\":[\"SiglipVisionModel\"],\"hidden_act\":\"gelu_pytorch_tanh\","
+        "\"hidden_size\":1152,\"image_size\":384,\"intermediate_size\":4304,"
+        "\"layer_norm_eps\":1e-06,\"model_type\":\"paddleocr_vl\",\"num_attention_heads\":16,"
+        "\"num_channels\":3,\"num_hidden_layers\":27,\"patch_size\":14,"
+        "\"spatial_merge_size\":2,\"temporal_patch_size\":2,\"tokens_per_second\":2}}");
+    const fv_vision_config *v = &c.vision;
+    cr_assert_str_eq(c.text.family, "paddleocr_vl_text");
+    cr_assert(c.text.d_head == 128 && c.text.n_kv == 2 && c.text.rope.theta == 500000);
+    cr_assert(!c.text.bias_qkv && !c.text.bias_mlp && c.text.rope.section[2] == 24);
+    cr_assert(v->position_side == 27 && v->position_middle && v->merge == 2 && v->post_norm);
+    cr_assert(v->d_head == 72 && v->projector_wide && !v->two_frames && !v->fused_qkv);
+    cr_assert(has(&c, true, "vision.head.probe") && !has(&c, false, "vision.head.probe"));
+    cr_assert(has(&c, true, "vision.embeddings.packing_position_embedding.weight"));
+    fv_layout_config l = c.layout;
+    fv_image_config image;
+    const char json[] = "{\"image_processor_type\":\"PaddleOCRVLImageProcessor\",\"min_pixels\":"
+                        "147384,\"max_pixels\":2822400,\"merge_size\":2,\"patch_size\":14,"
+                        "\"temporal_patch_size\":1,\"image_mean\":[0.5,0.5,0.5]}";
+    cr_assert_eq(fv_image_config_parse(json, strlen(json), "p.json", &l, &image), FV_OK, "%s",
+                 fv_last_error());
+    cr_assert(l.pixels_min == 147384 && l.pixels_max == 2822400);
+}
+
 #define MISTRAL3(keys) "{\"model_type\":\"mistral3\"," keys "}"
 
 Test(families, mistral3_has_its_defaults) {

@@ -81,6 +81,23 @@ Test(gemma4, layers_have_heads_of_two_sizes_and_the_store_one) {
     cr_assert_str_eq(shape(&c, "projector.proj.weight"), "5376 1152");
 }
 
+/* Fields as published for 26B-A4B. */
+Test(gemma4, experts_are_beside_the_dense_ffn_of_every_layer) {
+    const fv_model_config c = parse(MODEL(",\"enable_moe_block\":true,\"num_experts\":128,\"top_k_"
+                                          "experts\":8,\"moe_intermediate_size\":"
+                                          "704"));
+    const fv_text_config *t = &c.text;
+    cr_assert(t->dense_beside && t->sparse[0] && t->sparse[59] && !t->experts_transposed);
+    cr_assert(t->n_expert == 128 && t->n_active == 8 && t->d_expert == 704);
+    cr_assert_eq(fv_text_ffn_width(t, 3), 8 * 704 + 21504);
+    cr_assert_str_eq(shape(&c, "text.layers.3.mlp.gate_proj.weight"), "21504 5376");
+    cr_assert_str_eq(shape(&c, "text.layers.3.experts.gate_up_proj"), "128 1408 5376");
+    cr_assert_str_eq(shape(&c, "text.layers.3.experts.down_proj"), "128 5376 704");
+    cr_assert_str_eq(shape(&c, "text.layers.3.router.proj.weight"), "128 5376");
+    cr_assert_str_eq(shape(&c, "text.layers.3.router.per_expert_scale"), "128");
+    cr_assert_str_eq(shape(&c, "text.layers.3.mlp.gate.weight"), "");
+}
+
 Test(gemma4, heads_of_full_layers_may_be_in_a_list_of_layers) {
     static const char json[] =
         "{\"model_type\":\"gemma4_text\",\"num_hidden_layers\":2,\"num_attention_heads\":4,"
@@ -118,7 +135,7 @@ static void refused_with(const char *from, const char *to, fv_status st, const c
 }
 
 Test(gemma4, what_the_engine_lacks_is_refused_by_name) {
-    refused(MODEL(",\"enable_moe_block\":true"), FV_EUNSUPPORTED, "Gemma 4 26B-A4B");
+    refused(MODEL(",\"enable_moe_block\":true"), FV_EDATA, "'top_k_experts' (0)");
     refused_with("kv_shared_layers\":0", "kv_shared_layers\":18", FV_EUNSUPPORTED,
                  "Gemma 4 E2B and E4B");
     refused("{\"model_type\":\"gemma4_text\"}", FV_EUNSUPPORTED,

@@ -58,11 +58,15 @@ static void assert_same_all(const char *what, const void *a, const void *b, size
 /* Experts' matrices, which are transposed in safetensors alone. */
 static void assert_same_text(const fv_checkpoint *a, const fv_checkpoint *b) {
     const fv_text_weights *v = fv_checkpoint_text(a), *w = fv_checkpoint_text(b);
+    const fv_text_config *t = &fv_checkpoint_config(b)->text;
     assert_same("embedding", &v->embed, &w->embed);
     assert_same("head", &v->head, &w->head);
     assert_same("last norm", &v->norm, &w->norm);
-    for (int l = 0; l < fv_checkpoint_config(a)->text.n_layer; l++)
+    for (int l = 0; l < t->n_layer; l++)
         assert_same_all("text layer", &v->layer[l], &w->layer[l], sizeof v->layer[l]);
+    for (int l = 0; l < t->n_layer * t->recurrent.n; l++)
+        assert_same_all("recurrent layer", &v->recurrent[l], &w->recurrent[l],
+                        sizeof v->recurrent[l]);
 }
 
 static void assert_same_vision(const fv_checkpoint *a, const fv_checkpoint *b) {
@@ -84,6 +88,8 @@ static void assert_same_vision(const fv_checkpoint *a, const fv_checkpoint *b) {
 
 static void assert_same_config(const fv_model_config *a, const fv_model_config *b) {
     const fv_text_config *x = &a->text, *y = &b->text;
+    const char *name = a->family->name; /* SmolVLM is the same network as Idefics3 */
+    cr_assert_str_eq(b->family->name, strcmp(name, "smolvlm") == 0 ? "idefics3" : name);
     cr_assert_eq(a->layout.family, b->layout.family);
     cr_assert_eq(a->image_token, b->image_token);
     cr_assert_eq(a->video_token, b->video_token);
@@ -97,6 +103,9 @@ static void assert_same_config(const fv_model_config *a, const fv_model_config *
     cr_assert_float_eq(x->rope.theta, y->rope.theta, 1);
     cr_assert_float_eq(x->rms_eps, y->rms_eps, 1e-9f);
     cr_assert_eq(x->n_active, y->n_active);
+    cr_assert_eq(x->n_layer, y->n_layer);
+    cr_assert_eq(memcmp(&x->recurrent, &y->recurrent, sizeof x->recurrent), 0);
+    cr_assert_eq(x->rope.rotary, y->rope.rotary);
     const fv_vision_config *v = &a->vision, *w = &b->vision;
     /* layers after the last whose outputs are used are not in LLaVA's mmproj files */
     cr_assert_eq(a->layout.family == FV_LAYOUT_LLAVA ? v->feature_layer[0] : v->n_layer,
@@ -150,6 +159,8 @@ Test(gguf_vision, qwen2_vl_is_the_same_in_gguf) { converted_is_same("qwen2_vl");
 Test(gguf_vision, qwen2_5_vl_is_the_same_in_gguf) { converted_is_same("qwen2_5_vl"); }
 Test(gguf_vision, qwen3_vl_is_the_same_in_gguf) { converted_is_same("qwen3_vl"); }
 Test(gguf_vision, qwen3_vl_moe_is_the_same_in_gguf) { converted_is_same("qwen3_vl_moe"); }
+Test(gguf_vision, qwen3_5_is_the_same_in_gguf) { converted_is_same("qwen3_5"); }
+Test(gguf_vision, qwen3_5_moe_is_the_same_in_gguf) { converted_is_same("qwen3_5_moe"); }
 Test(gguf_vision, gemma3_is_the_same_in_gguf) { converted_is_same("gemma3"); }
 Test(gguf_vision, idefics3_is_the_same_in_gguf) { converted_is_same("idefics3"); }
 Test(gguf_vision, smolvlm_is_the_same_in_gguf) { converted_is_same("smolvlm"); }
@@ -182,15 +193,15 @@ Test(gguf_vision, split_files_in_a_directory_are_the_same) {
     char dir[PATH_CAP], to[PATH_CAP];
     fv_checkpoint *ck;
     split_is_same("gemma3", 5, dir);
-    split_is_same("qwen3_vl_moe", 5, dir);
-    snprintf(to, sizeof to, "%.4000s/qwen3_vl_moe-split-00003-of-00005.gguf", dir);
+    split_is_same("qwen3_vl_moe", 7, dir); /* gate and up of experts are apart */
+    snprintf(to, sizeof to, "%.4000s/qwen3_vl_moe-split-00003-of-00007.gguf", dir);
     cr_assert_eq(remove(to), 0);
     cr_assert_eq(fv_checkpoint_open(dir, &ck), FV_ENOTFOUND);
     cr_assert(strstr(fv_last_error(), "-00003-of-"), "%s", fv_last_error());
-    link_golden(dir, "qwen3_vl_moe-split-00002-of-00005.gguf",
-                "qwen3_vl_moe-split-00003-of-00005.gguf", to);
+    link_golden(dir, "qwen3_vl_moe-split-00002-of-00007.gguf",
+                "qwen3_vl_moe-split-00003-of-00007.gguf", to);
     cr_assert_eq(fv_checkpoint_open(dir, &ck), FV_EDATA);
-    cr_assert(strstr(fv_last_error(), "file 2 of 5 by its metadata, and 3 of 5 by its name"), "%s",
+    cr_assert(strstr(fv_last_error(), "file 2 of 7 by its metadata, and 3 of 7 by its name"), "%s",
               fv_last_error());
 }
 

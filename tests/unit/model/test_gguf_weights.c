@@ -80,6 +80,48 @@ Test(gguf_weights, blocks_are_what_gguf_py_dequantizes) {
     cr_assert(!fv_gguf_is_blocks("F16"));
 }
 
+/* Six heads of 64 columns after 128 others, pairs of which share one of three: in the file they are apart.
+ * Rows are tested with whole checkpoints (test_gguf_vision.c). */
+static void restores_columns(const char *type, bool linear) {
+    static const int from[] = {0, 3, 1, 4, 2, 5};
+    static float y[COLS * ROWS];
+    char path[PATH_CAP];
+    fv_shards *sh;
+    fv_arena arena = {0};
+    cr_assert_eq(fv_path_join(FOVEA_TEST_DATA, "golden/gguf/blocks.gguf", path, sizeof path),
+                 FV_OK);
+    cr_assert_eq(fv_shards_open(path, &sh), FV_OK, "%s", fv_last_error());
+    const fv_shard_tensor *t = fv_shards_find(sh, type);
+    fv_gguf_weight plain = {.type = type, .data = t->entry->data}, tiled = plain;
+    tiled.tiles = (fv_gguf_tiles){.n = 3, .each = 2, .width = 64, .first = 128, .columns = true};
+    cr_assert_eq(fv_gguf_place(&plain, ROWS, COLS, linear, &arena), FV_OK);
+    cr_assert_eq(fv_gguf_place(&tiled, ROWS, COLS, linear, &arena), FV_OK);
+    cr_assert(fv_gguf_fill(&plain) && fv_gguf_fill(&tiled));
+    static float z[COLS * ROWS];
+    at_backend(plain.view, y);
+    at_backend(tiled.view, z);
+    for (int n = 0; n < ROWS; n++)
+        for (int k = 0; k < COLS; k++) {
+            int head = k < 128 ? -1 : (k - 128) / 64;
+            int at = head >= 0 ? 128 + from[head] * 64 + k % 64 : k;
+            cr_assert_eq(z[k * ROWS + n], y[at * ROWS + n], "%s: %d, %d", type, n, k);
+        }
+    fv_arena_fini(&arena);
+    fv_shards_close(sh);
+}
+
+Test(gguf_weights, columns_of_heads_are_restored_to_their_order) {
+    static const char *const types[] = {"Q4_0", "Q8_0", "Q4_K", "Q6_K", "Q2_K", "IQ4_XS"};
+    fv_arena arena = {0};
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        restores_columns(types[i], true);
+        restores_columns(types[i], false);
+    }
+    fv_gguf_weight w = {.type = "Q4_K", .tiles = {3, 2, 16, 0, true}};
+    cr_assert_eq(fv_gguf_place(&w, 1, 256, true, &arena), FV_EUNSUPPORTED);
+    fv_arena_fini(&arena);
+}
+
 Test(gguf_weights, scales_that_are_not_finite_are_found) {
     fv_arena arena = {0};
     uint8_t block[34] = {0x00, 0x7c}; /* infinity */
@@ -291,5 +333,5 @@ Test(gguf_weights, a_directory_without_weights_says_what_is_read) {
     cr_assert_eq(fv_path_join(dir, "model.safetensors", path, sizeof path), FV_OK);
     cr_assert_eq(remove(path), 0);
     cr_assert_eq(fv_checkpoint_open(dir, &ck), FV_ENOTFOUND);
-    cr_assert(strstr(fv_last_error(), "nor a GGUF file"), "%s", fv_last_error());
+    cr_assert(strstr(fv_last_error(), "or name a GGUF file by its path"), "%s", fv_last_error());
 }

@@ -95,6 +95,24 @@ Test(hub, a_directory_or_file_that_exists_is_itself) {
     fails(&p, "", FV_ENOTFOUND, "there is no directory");
 }
 
+Test(hub, other_tokenizers_and_weights_of_any_name_are_complete_too) {
+    const fv_hub_places p = {.hub_cache = root};
+    put("models--org--m/refs/main", "0a1b");
+    put("models--org--m/snapshots/0a1b/config.json", "{}");
+    put("models--org--m/snapshots/0a1b/merges.txt", "");
+    put("models--org--m/snapshots/0a1b/weights.safetensors", "");
+    fails(&p, "org/m", FV_ENOTFOUND, "lacks tokenizer.json in ");
+    put("models--org--m/snapshots/0a1b/vocab.json", "{}");
+    finds(&p, "org/m", "models--org--m/snapshots/0a1b");
+    put("models--org--n/refs/main", "0a1b");
+    put("models--org--n/snapshots/0a1b/config.json", "{}");
+    put("models--org--n/snapshots/0a1b/tokenizer.model", "");
+    fails(&p, "org/n", FV_ENOTFOUND, "lacks model.safetensors in ");
+    cr_assert_eq(fv_hub_locate(&p, "org/n", out), FV_OK);
+    put("models--org--n/snapshots/0a1b/pytorch_model.bin", ""); /* opening it explains it */
+    finds(&p, "org/n", "models--org--n/snapshots/0a1b");
+}
+
 Test(hub, what_is_missing_is_named_with_the_command_that_fetches_it) {
     const fv_hub_places p = {.hub_cache = root};
     char path[700];

@@ -8,6 +8,7 @@
 
 #include "model/folder.h"
 #include "model/synth/synth.h"
+#include "tests/support/gguf_file.h"
 #include "tests/support/tensor_file.h"
 
 static char dir[256];
@@ -93,14 +94,14 @@ static const broken folders[] = {
            ".cache/huggingface/download/x.incomplete",
      ".incomplete", "not finished", "continues the download", 1, true},
     {ALONE "echo '{}' > adapter_config.json", "/adapter_config.json", "it is an adapter",
-     "merge_and_unload", 1, false},
+     "--adapter NAME=DIR", 1, false},
     {ALONE "mkdir refs snapshots", "/config.json", "folder in the Hugging Face cache", "", 1,
      false},
     {ALONE "echo '{}' > model_index.json", "/model_index.json", "diffusers", "", 1, false},
     {ALONE "mkdir inner && echo '{}' > inner/config.json", "/config.json", "the checkpoint may be",
      "", 1, false},
     {"echo '{\"peft_type\": \"LORA\"}' > adapter_config.json", "/adapter_config.json",
-     "served without it", "merge_and_unload", 1, true},
+     "served without it", "--adapter NAME=DIR", 1, true},
     {CONFIG("1s/{/{\"quantization_config\": {\"quant_method\": \"compressed-tensors\", "
             "\"kv_cache_scheme\": {\"num_bits\": 8}},/"),
      "/config.json", "kv_cache_scheme", "policy", 1, true},
@@ -124,6 +125,36 @@ static const broken folders[] = {
      "hf download", 1, false},
     {"echo '{% if %}' > chat_template.jinja", "/chat_template.jinja", "--chat", "--chat", 1, true},
 };
+
+/* A vision model's text half as llama.cpp writes it, without the file of its tower. */
+static void put_gguf(const char *arch) {
+    char path[400];
+    gguf_file f = {0};
+    gguf_put_text(&f, "general.architecture", arch);
+    snprintf(path, sizeof path, "%s/model-%s.gguf", dir, arch);
+    gguf_write(&f, path);
+}
+
+Test(inspect, gguf_files_of_a_folder_are_explained) {
+    fv_inspection in;
+    make(0);
+    change("rm config.json model.safetensors");
+    put_gguf("gemma3");
+    cr_assert_eq(fv_inspect(dir, &in), FV_OK);
+    cr_assert(!in.can_serve && in.n_fault > 0);
+    cr_assert(strstr(in.fault[0].file, "/model-gemma3.gguf"), "%s", in.fault[0].file);
+    fv_inspection_free(&in);
+    put_gguf("qwen2vl");
+    cr_assert_eq(fv_inspect(dir, &in), FV_OK);
+    cr_assert_eq(in.n_fault, 1);
+    cr_assert(strstr(in.fault[0].what, "has 2 GGUF models"), "%s", in.fault[0].what);
+    cr_assert(strstr(in.fault[0].remedy, "--mmproj"));
+    fv_inspection_free(&in);
+    change("rm model-gemma3.gguf && echo GGUF > model-qwen2vl.gguf");
+    cr_assert_eq(fv_inspect(dir, &in), FV_OK);
+    cr_assert(!in.can_serve);
+    fv_inspection_free(&in);
+}
 
 static const fv_fault *find(const fv_inspection *in, const broken *b) {
     for (int32_t i = 0; i < in->n_fault; i++) {

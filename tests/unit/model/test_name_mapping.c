@@ -2,6 +2,7 @@
 #include <criterion/criterion.h>
 #include <string.h>
 
+#include "model/families/families.h"
 #include "model/families/name_mapping.h"
 
 static void is(const char *key, const char *canonical) {
@@ -65,6 +66,12 @@ Test(name_mapping, families_with_names_of_their_own_have_the_same_canonical_name
        "vision.encoder.layers.12.layer_norm2.weight");
     is("vision_model.encoder.layers.3.ls1", "vision.encoder.layers.3.scale1");
     is("mlp1.0.bias", "projector.norm.bias");
+    is("model.vision_encoder.ln_pre.weight", "vision.pre_layrnorm.weight");
+    is("model.vision_projection.patch_merger.merging_layer.weight", "projector.merger.weight");
+    is("model.vision_projection.linear_2.weight", "projector.linear_2.weight");
+    is("model.visual.downsample.bias", "vision.downsample.bias");
+    is("model.visual.merger.post_projection_norm.weight", "projector.post_projection_norm.weight");
+    is("model.visual.post_conv_layernorm.weight", "vision.post_conv_layernorm.weight");
     is("mlp1.1.weight", "projector.linear_1.weight");
     is("mlp1.3.bias", "projector.linear_2.bias");
     is("vision_tower.transformer.layers.7.feed_forward.up_proj.weight",
@@ -171,4 +178,41 @@ Test(name_mapping, names_of_name_mappings_go_both_ways) {
     fv_name_mapping none;
     cr_assert_eq(fv_name_mapping_by_name("v3", &none), FV_EINVAL);
     cr_assert_not_null(strstr(fv_last_error(), "unknown dialect 'v3'; available: hub, v4.52"));
+}
+
+static void is_written(const fv_tensor_names *names, const char *canonical, const char *key) {
+    char out[FV_TENSOR_NAME_MAX];
+    fv_name_mapping_key(FV_NAME_MAPPING_HUB, names, canonical, out);
+    cr_assert_str_eq(out, key);
+    is(key, canonical);
+}
+
+Test(name_mapping, families_with_names_of_their_own_are_written_so) {
+    const fv_tensor_names *chat = fv_family_find("internvl_chat")->names,
+                          *glm = fv_family_find("glm_ocr")->names,
+                          *paddle = fv_family_find("paddleocr_vl")->names,
+                          *lighton = fv_family_find("lighton_ocr")->names;
+    is_written(chat, "vision.encoder.layers.2.layer_norm1.bias",
+               "vision_model.encoder.layers.2.norm1.bias");
+    is_written(chat, "vision.encoder.layers.2.self_attn.qkv.weight",
+               "vision_model.encoder.layers.2.attn.qkv.weight");
+    is_written(chat, "vision.encoder.layers.2.self_attn.out_proj.weight",
+               "vision_model.encoder.layers.2.attn.proj.weight");
+    is_written(chat, "vision.encoder.layers.2.scale2", "vision_model.encoder.layers.2.ls2");
+    is_written(chat, "vision.embeddings.position_embedding.weight",
+               "vision_model.embeddings.position_embedding");
+    is_written(chat, "projector.norm.weight", "mlp1.0.weight");
+    is_written(chat, "projector.linear_2.bias", "mlp1.3.bias");
+    is_written(glm, "vision.encoder.layers.0.self_attn.q_norm.weight",
+               "model.visual.blocks.0.attn.q_norm.weight");
+    is_written(glm, "projector.post_projection_norm.bias",
+               "model.visual.merger.post_projection_norm.bias");
+    is_written(lighton, "projector.norm.weight", "model.vision_projection.norm.weight");
+    is_written(lighton, "vision.encoder.layers.0.layer_norm2.weight",
+               "model.vision_encoder.transformer.layers.0.ffn_norm.weight");
+    is_written(paddle, "projector.norm.bias", "model.projector.pre_norm.bias");
+    is_written(paddle, "vision.encoder.layers.0.self_attn.q_proj.weight",
+               "model.visual.vision_model.encoder.layers.0.self_attn.q_proj.weight");
+    is("mlp_AR.linear_1.weight", "projector.linear_1.weight");
+    is("visual.vision_model.head.probe", "vision.head.probe");
 }

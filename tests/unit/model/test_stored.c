@@ -305,12 +305,23 @@ Test(stored, other_layouts_are_refused_by_name) {
     parse_refused(QUANTIZED("\"quant_method\": \"auto-round\""), "layout '(none)' of auto-round");
 }
 
-Test(stored, scales_of_a_quantized_cache_are_unused_only_where_the_config_asks_for_one) {
+static bool is_unused(const fv_stored_config *c, const char *name, const void *data) {
+    fv_safetensors_entry e = {.name = name, .data = data, .bytes = 4};
+    fv_shard_tensor t = {.entry = &e};
+    snprintf(t.canonical, sizeof t.canonical, "text.layers.0.self_attn.%s", name);
+    return fv_stored_is_unused(c, &t);
+}
+
+Test(stored, tensors_without_effect_are_left_out) {
     static const char text[] = QUANTIZED("\"quant_method\": \"compressed-tensors\", "
                                          "\"kv_cache_scheme\": {\"num_bits\": 8}");
-    fv_stored_config c = {0};
-    cr_assert_not(fv_stored_is_unused(&c, "text.layers.0.self_attn.k_scale"));
+    const uint8_t zeros[4] = {0}, some[4] = {0, 0, 0x80, 0x3f};
+    fv_stored_config c = {0}, gptq = {.method = FV_STORED_GPTQ};
+    cr_assert_not(is_unused(&c, "k_scale", some));
     cr_assert_eq(fv_stored_parse(text, strlen(text), "config.json", &c), FV_OK);
-    cr_assert(fv_stored_is_unused(&c, "text.layers.0.self_attn.k_scale"));
-    cr_assert_not(fv_stored_is_unused(&c, "text.layers.0.self_attn.q_proj.weight"));
+    cr_assert(is_unused(&c, "k_scale", some));
+    cr_assert_not(is_unused(&c, "q_proj.weight", some));
+    cr_assert_not(is_unused(&c, "o_proj.bias", zeros));
+    cr_assert(is_unused(&gptq, "o_proj.bias", zeros));
+    cr_assert_not(is_unused(&gptq, "o_proj.bias", some));
 }

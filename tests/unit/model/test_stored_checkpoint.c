@@ -147,6 +147,32 @@ Test(stored_checkpoint, quantized_weights_are_not_quantized_again) {
     fv_backend_close(&be);
 }
 
+/* AutoAWQ's and AutoGPTQ's first folders. */
+Test(stored_checkpoint, a_config_beside_the_config_is_read) {
+    char dir[PATH_CAP], path[PATH_CAP];
+    fv_checkpoint *ck;
+    fv_backend be;
+    write_awq(dir);
+    cr_assert_eq(fv_path_join(dir, "config.json", path, sizeof path), FV_OK);
+    json_t *root = json_load_file(path, 0, NULL);
+    json_object_del(root, "quantization_config");
+    cr_assert_eq(json_dump_file(root, path, 0), 0);
+    json_decref(root);
+    cr_assert_neq(fv_checkpoint_open(dir, &ck), FV_OK);
+    write_text(dir, "quant_config.json",
+               "{\"zero_point\": true, \"q_group_size\": 32, \"w_bit\": 4, \"version\": \"GEMM\"}");
+    ck = opened(dir, &be);
+    cr_assert(fv_checkpoint_text(ck)->layer[0].q.quant);
+    fv_checkpoint_close(ck);
+    fv_backend_close(&be);
+    write_text(dir, "quantize_config.json", "{\"bits\": 4, \"checkpoint_format\": \"marlin\"}");
+    cr_assert_eq(fv_checkpoint_open(dir, &ck), FV_EUNSUPPORTED);
+    cr_assert(strstr(fv_last_error(), "layout 'marlin' of gptq"), "%s", fv_last_error());
+    write_text(dir, "quantize_config.json", "{\"bits\": ");
+    cr_assert_eq(fv_checkpoint_open(dir, &ck), FV_EDATA);
+    cr_assert(strstr(fv_last_error(), "quantize_config.json"), "%s", fv_last_error());
+}
+
 Test(stored_checkpoint, a_quantized_embedding_is_refused) {
     static const char embed[] = "language_model.model.embed_tokens";
     char dir[PATH_CAP];

@@ -120,7 +120,7 @@ static void expect_render(const char *dir, const char *want) {
 Test(chat, the_first_file_that_has_a_template_is_the_checkpoints) {
     static const char *const files[] = {"tokenizer_config.json", "processor_config.json",
                                         "chat_template.json"};
-    char dir[4096];
+    char dir[4096], folder[4200];
     scratch_dir(dir, sizeof dir);
     for (size_t i = 0; i < 3; i++) {
         char program[64];
@@ -130,6 +130,10 @@ Test(chat, the_first_file_that_has_a_template_is_the_checkpoints) {
         snprintf(program, sizeof program, "%zu hi", i);
         expect_render(dir, program);
     }
+    cr_assert_eq(fv_path_join(dir, "chat_templates", folder, sizeof folder), FV_OK);
+    cr_assert_eq(fv_dir_make(folder), FV_OK);
+    write_text(folder, "default.jinja", "named {{ messages[0].content }}\n");
+    expect_name(dir, "llama", true, "chat_templates/default.jinja");
     write_text(dir, "chat_template.jinja", "own {{ messages[0].content }}\n");
     expect_name(dir, "llama", true, "chat_template.jinja");
     expect_render(dir, "own hi");

@@ -53,7 +53,7 @@ static void run(const char *isa, int32_t threads, fv_compute compute, const fv_t
         x = to;
     }
     ok(fv_experts_check(&be));
-    ok(fv_experts_run(&ws, &cfg, layer, x, to));
+    ok(fv_experts_run(&ws, &cfg, layer, x, x, to));
     fv_workspace_fini(&ws);
     fv_backend_close(&be);
 }
@@ -197,4 +197,27 @@ Test(experts, weights_in_integers_are_cut_as_others) {
         free(first);
         free(second);
     }
+}
+
+/* A router may read another input than the experts, and a factor of an expert multiplies its
+ * weight after the weights were made to sum to 1. */
+Test(experts, a_router_may_have_an_input_of_its_own_and_experts_a_factor) {
+    static float scale[E], seen[TOKENS * D], plain[TOKENS * D], y[TOKENS * D];
+    fv_text_layer layer = layer_of();
+    fv_backend be;
+    ok(fv_backend_open(&be, "cpu", &(fv_backend_options){.isa = "plain", .n_threads = 1}));
+    fv_workspace ws = {.be = &be};
+    fv_tensor x = fv_tensor_of(h, FV_F32, TOKENS, D), to = fv_tensor_of(y, FV_F32, TOKENS, D);
+    run("plain", 1, FV_COMPUTE_F32, &layer, 0, TOKENS, false, plain);
+    for (int e = 0; e < E; e++) scale[e] = 2;
+    layer.expert_scale = fv_tensor_of(scale, FV_F32, 1, E);
+    ok(fv_experts_run(&ws, &cfg, &layer, x, x, to));
+    for (int i = 0; i < TOKENS * D; i++) cr_assert_eq(y[i], 2 * plain[i]);
+    for (int i = 0; i < TOKENS * D; i++) seen[i] = -h[i];
+    ok(fv_experts_run(&ws, &cfg, &layer, fv_tensor_of(seen, FV_F32, TOKENS, D), x, to));
+    int differ = 0;
+    for (int t = 0; t < TOKENS; t++) differ += memcmp(y + t * D, plain + t * D, D * sizeof *y) != 0;
+    cr_assert_eq(differ, TOKENS, "the lowest logits are the highest of the other input");
+    fv_workspace_fini(&ws);
+    fv_backend_close(&be);
 }

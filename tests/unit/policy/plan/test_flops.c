@@ -48,3 +48,15 @@ Test(flops, gates_and_recurrent_layers_count_per_token_that_runs) {
     cr_assert_eq(fv_plan_flops(&plan, &other, FV_FLOPS_EXECUTED),
                  2 * (layer(8, 36) + layer(5, 15) + 13 * (48 + 1000) + 6 * 20));
 }
+
+Test(flops, layers_may_have_projections_of_their_own) {
+    static const fv_flops_heads heads[] = {{4, 4, 4}, {8, 4, 0}}; /* columns */
+    fv_plan plan;
+    fv_flops_net other = net;
+    other.heads_of = heads;
+    cr_assert_eq(try_plan("", shape, &plan), FV_OK);
+    cr_assert_eq(
+        fv_plan_flops(&plan, &other, FV_FLOPS_EXECUTED),
+        2 * (2 * layer(8, 36) - 8 * 6 * (2 * 4 + 4) + 6 * 20),
+        "queries and outputs of layer 0 are half as wide, and layer 1 has no values' matrix");
+}
