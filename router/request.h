@@ -80,7 +80,7 @@ typedef struct fv_request {
     fv_account *sharer;           /* likewise */
     fv_fleet *fleet;              /* counts it; NULL: not known yet */
     double start_tag, finish_tag; /* router/queue.h */
-    /* What the fleet's model said when the request was admitted: its last prefill worker may leave while a decode worker
+    /* Facts about the model, kept at admission: its last prefill worker may leave while a decode worker
      * has the request. */
     char reasoning[FV_REASONING_NAME_MAX + 1]; /* the form of its reasoning; "": it has none */
     bool asks_adapter;                         /* msg->model names an adapter */
