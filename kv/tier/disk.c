@@ -209,22 +209,31 @@ static fv_status read_segment(fv_kv_disk *d, int fd, const fv_seal_name *name,
     return read_rows(fd, &s, want, rows);
 }
 
-/* Opens the file of a segment and marks it as used; -1: it has none, or it cannot be opened. Under the lock, or a file
- * that is given up meanwhile would count as one that somebody has deleted. */
-static int open_segment(fv_kv_disk *d, const fv_chain_key *file, char path[PATH_CAP]) {
-    int fd = -1;
+/* Finds the path of a segment's file and marks it as used; false: it has none. */
+static bool find(fv_kv_disk *d, const fv_chain_key *file, char path[PATH_CAP]) {
     pthread_mutex_lock(&d->mutex);
     fv_prefix_segment *x = fv_segments_find(&d->index, file);
     if (x) {
         path_of(d, x->tenant->name, file, path);
+        fv_segments_use(x);
+    }
+    pthread_mutex_unlock(&d->mutex);
+    return x != NULL;
+}
+
+/* Opens the file of a segment; -1: it has none, or it cannot be opened. Under the lock of names, or a file that is given
+ * up meanwhile would count as one that somebody has deleted. */
+static int open_segment(fv_kv_disk *d, const fv_chain_key *file, char path[PATH_CAP]) {
+    bool gone = false;
+    int fd = -1;
+    pthread_mutex_lock(&d->names);
+    if (find(d, file, path)) {
         fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK); /* a FIFO blocks nobody */
+        gone = fd < 0 && errno != EMFILE && errno != ENFILE && errno != ENOMEM;
         d->n_failed += fd < 0;
     }
-    if (x && fd >= 0)
-        fv_segments_use(x);
-    else if (x && errno != EMFILE && errno != ENFILE && errno != ENOMEM)
-        unlink_segment(d, x);
-    pthread_mutex_unlock(&d->mutex);
+    pthread_mutex_unlock(&d->names);
+    if (gone) forget(d, file);
     return fd;
 }
 

@@ -43,7 +43,7 @@ static size_t name_of(const fv_seal_name *name, int64_t part, char out[NAME_CAP]
     return n;
 }
 
-/* What a call waits for. */
+/* A call waits for these. */
 typedef struct waiting {
     int32_t n;    /* operations that are not over */
     fv_status st; /* the first failure */

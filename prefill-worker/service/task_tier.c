@@ -115,7 +115,7 @@ static bool read_there(fv_task *t) {
     const fv_prefill_job *j = &t->prefill;
     const double row_s = t->worker->line.seconds_row;
     int32_t n = fv_prefix_links(j->prefixes, j->link, j->n_link, INT32_MAX), here = n;
-    /* What the cache has by now may reach further than when the tier was asked. */
+    /* The cache may reach further by now than when the tier was asked. */
     for (int32_t i = 0; i < f->n_there; i++)
         if (&j->link[n].key == f->key[i]) n++;
     if (n == here) return false;
