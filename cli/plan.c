@@ -194,7 +194,7 @@ static fv_status show(answer *a, const fv_options *o) {
         printf("recurrent state: %.2f MiB a sequence in addition, the same for every policy\n",
                (double)a->exact.kv.state / (1 << 20));
     if (a->table_bytes && !fv_options_flag(o, "json"))
-        printf("per-layer embeddings: a table of %.2f GiB, mapped from the file, not in memory\n",
+        printf("per-layer embeddings: a table of %.2f GiB, which stays a mapping of the file\n",
                (double)a->table_bytes / (1 << 30));
     return fv_output_flush();
 }
