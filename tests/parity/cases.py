@@ -209,9 +209,10 @@ def shared_keys(rng, card, text):
     types = first + (rng.choices(every, k=shared - 1) + every[1:] if shared else [])
     if not shared:
         types[-1] = every[1]
+    # The class does not run layers that share without per-layer embeddings.
     text |= {"num_hidden_layers": own + shared, "layer_types": types, "num_kv_shared_layers": shared,
              "use_double_wide_mlp": rng.random() < 0.5, "use_bidirectional_attention": None,
-             "hidden_size_per_layer_input": rng.choice([12 if shared else 0, 8, 20, 32]),  # the class wants both or neither "vocab_size_per_layer_input": text["vocab_size"]}
+             "hidden_size_per_layer_input": rng.choice([12 if shared else 0, 8, 20, 32]), "vocab_size_per_layer_input": text["vocab_size"]}
 
 
 def gemma4_keys(rng, card, text):
