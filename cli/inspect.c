@@ -38,8 +38,9 @@ static amount amount_of(uint64_t bytes) {
 static void print_text_model(const fv_model_config *c) {
     const fv_text_config *t = &c->text;
     const int32_t run = t->recurrent.n;
-    printf("text         %s: %d layers", t->family, t->n_layer * (run + 1));
+    printf("text         %s: %d layers", t->family, t->n_layer * (run + 1) + t->n_sharer);
     if (run) printf(" (%d with attention)", t->n_layer);
+    if (t->n_sharer) printf(" (%d with keys and values)", t->n_layer);
     printf(", width %d, %d heads, %d KV heads of %d, FFN %d, vocabulary %d\n", t->d_model,
            t->n_head, t->n_kv, t->d_head, t->d_ffn, t->vocab);
     if (t->n_expert)
@@ -72,6 +73,9 @@ static void print_weights(const fv_inspection *in) {
     if (in->has_weights)
         printf("parameters   %.3f million\nweights      %s, %d tensors unused\n",
                (double)in->n_param * 1e-6, amount_of(in->weight_bytes).text, in->n_unused);
+    if (in->table_bytes)
+        printf("embeddings   %s of each layer's own, which stay a mapping of the file\n",
+               amount_of(in->table_bytes).text);
 }
 
 static void print_memory(const fv_inspection *in, const demand *d) {
@@ -124,12 +128,12 @@ static json_t *network_json(const fv_inspection *in) {
             ? json_pack("{s:i, s:i, s:i, s:i, s:i}", "layers", v->n_layer, "width", v->d_model,
                         "heads", v->n_head, "patch", v->patch, "merge", v->merge)
             : json_null();
-    return json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:o}", "text",
-                     t->family, "layers", t->n_layer * (t->recurrent.n + 1),
-                     "layers_with_attention", t->n_layer, "width", t->d_model, "heads", t->n_head,
-                     "kv_heads", t->n_kv, "head_width", t->d_head, "ffn", t->d_ffn, "vocabulary",
-                     t->vocab, "context", t->max_position, "window", t->window, "experts",
-                     t->n_expert, "tower", tower);
+    return json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:o}",
+                     "text", t->family, "layers", t->n_layer * (t->recurrent.n + 1) + t->n_sharer,
+                     "layers_with_attention", fv_text_layers(t), "layers_with_kv", t->n_layer,
+                     "width", t->d_model, "heads", t->n_head, "kv_heads", t->n_kv, "head_width",
+                     t->d_head, "ffn", t->d_ffn, "vocabulary", t->vocab, "context", t->max_position,
+                     "window", t->window, "experts", t->n_expert, "tower", tower);
 }
 
 static json_t *memory_json(const fv_inspection *in, const demand *d) {

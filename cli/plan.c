@@ -30,6 +30,7 @@ typedef struct answer {
     int64_t ffn[FV_MAX_LAYERS]; /* of net.ffn_of */
     fv_flops_heads heads[FV_MAX_LAYERS];
     planned exact;
+    uint64_t table_bytes; /* of per-layer embeddings in bf16 */
     fv_table table;
     json_t *rows;
 } answer;
@@ -59,6 +60,19 @@ static fv_flops_heads heads_of(const fv_text_config *c, int32_t l) {
                             c->value_is_key && !c->slides[l] ? 0 : n_kv * d};
 }
 
+/* Width of a layer's FFN and of its own embeddings, which have three matrices too. */
+static int64_t ffn_of(const fv_text_config *c, int32_t l) {
+    return fv_text_ffn_width(c, l) + c->d_input;
+}
+
+/* Multiply-adds of a token in the layers that share keys and values, without attention. */
+static double sharers_of(const fv_text_config *c) {
+    double sum = 0;
+    for (int32_t l = c->n_layer; l < fv_text_layers(c); l++)
+        sum += (double)c->d_model * (2.0 * heads_of(c, l).q + 3.0 * (double)ffn_of(c, l));
+    return sum;
+}
+
 static fv_status read_net(const fv_options *o, answer *a) {
     fv_model_config c;
     fv_synth_options s = {.config_file = fv_options_string(o, "config"), .dtype = FV_BF16};
@@ -76,7 +90,7 @@ static fv_status read_net(const fv_options *o, answer *a) {
         .state_bytes = (uint64_t)c.text.n_layer * fv_recurrent_state_bytes(&c.text.recurrent)};
     read_latent(o, &a->shape);
     for (int32_t l = 0; l < c.text.n_layer; l++) {
-        a->ffn[l] = fv_text_ffn_width(&c.text, l);
+        a->ffn[l] = ffn_of(&c.text, l);
         a->heads[l] = heads_of(&c.text, l);
     }
     a->net = (fv_flops_net){.d_model = c.text.d_model,
@@ -86,7 +100,11 @@ static fv_status read_net(const fv_options *o, answer *a) {
                             .n_head = c.text.n_head,
                             .vocab = c.text.vocab,
                             .gated = c.text.gated_attention,
+                            .n_sharer = c.text.n_sharer,
+                            .sharers = sharers_of(&c.text),
                             .recurrent = recurrent_of(&c.text)};
+    a->table_bytes =
+        (uint64_t)c.text.vocab * (uint64_t)fv_text_layers(&c.text) * (uint64_t)c.text.d_input * 2;
     return FV_OK;
 }
 
@@ -175,6 +193,9 @@ static fv_status show(answer *a, const fv_options *o) {
     if (a->exact.kv.state && !fv_options_flag(o, "json"))
         printf("recurrent state: %.2f MiB a sequence in addition, the same for every policy\n",
                (double)a->exact.kv.state / (1 << 20));
+    if (a->table_bytes && !fv_options_flag(o, "json"))
+        printf("per-layer embeddings: a table of %.2f GiB, which stays a mapping of the file\n",
+               (double)a->table_bytes / (1 << 30));
     return fv_output_flush();
 }
 

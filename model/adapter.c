@@ -158,7 +158,9 @@ static fv_status refuse(opening *o, const module *m, const char *canonical) {
                        : experts                           ? "the experts"
                        : seeing                            ? "the vision tower or its connector"
                        : strstr(canonical, "embed_tokens") ? "the embedding"
-                                                           : NULL;
+                       : strstr(canonical, "per_layer_model")
+                           ? "the projection of all layers' embeddings"
+                           : NULL;
     if (!part)
         return FV_FAIL(
             FV_EDATA,
@@ -266,7 +268,7 @@ static fv_status open_parts(opening *o, const void *tensors, size_t n_tensor, co
     FV_TRY(fv_safetensors_parse(tensors, n_tensor, o->where, &o->file));
     FV_TRY(fv_tensor_specs_build(o->cfg, false, &o->manifest, &o->n_manifest));
     qsort(o->manifest, (size_t)o->n_manifest, sizeof *o->manifest, by_name);
-    FV_TRY(FV_ARENA_NEW(o->arena, t->n_layer, o->out->layer));
+    FV_TRY(FV_ARENA_NEW(o->arena, fv_text_layers(t), o->out->layer));
     FV_TRY(FV_ARENA_NEW(o->arena, t->n_layer * t->recurrent.n, o->out->recurrent));
     return place_all(o);
 }

@@ -141,3 +141,5 @@ const fv_latent *fv_checkpoint_latent(const fv_checkpoint *ck, const char *dtype
     return NULL;
 }
 size_t fv_checkpoint_bytes(const fv_checkpoint *ck) { return ck->bytes; }
+
+size_t fv_checkpoint_table_bytes(const fv_checkpoint *ck) { return ck->bytes_table; }

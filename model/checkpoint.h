@@ -84,8 +84,10 @@ const fv_latent *fv_checkpoint_latent(const fv_checkpoint *ck, const char *dtype
 /* Returns whether the text model's linear layers are integers. */
 bool fv_checkpoint_is_quantized(const fv_checkpoint *ck);
 
-/* Bytes of all tensors that the network uses. */
+/* Bytes of all tensors that the network uses, without the table of per-layer embeddings
+ * (model/net/layer_inputs.h), and of that: a mapping of which a token reads one row. */
 size_t fv_checkpoint_bytes(const fv_checkpoint *ck);
+size_t fv_checkpoint_table_bytes(const fv_checkpoint *ck);
 
 /* 16 hex digits and a NUL that identify a checkpoint: XXH64 over config.json, then name,
  * dtype, shape and the first and last 4 KiB of every used tensor in canonical order. */

@@ -42,6 +42,7 @@ struct fv_checkpoint {
     fv_used_tensor *used; /* [n_used], in the manifest's order */
     int32_t n_used;
     size_t bytes;
+    size_t bytes_table; /* of the table of per-layer embeddings, not in bytes */
     fv_text_weights text;
     fv_text_fused *fused; /* [layers] with `fused` */
     fv_vision_weights vision, video;

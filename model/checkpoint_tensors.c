@@ -232,6 +232,18 @@ static bool is_of_sound(const fv_text_config *t, const char *name) {
            (!strncmp(name, "model.audio_tower.", 18) || !strncmp(name, "model.embed_audio.", 18));
 }
 
+/* Whether a tensor would make keys or values in a layer that uses those of another: files have them, and
+ * nothing reads them. */
+static bool is_of_sharer(const fv_text_config *t, const char *name) {
+    static const char *const unused[] = {"k_proj.weight", "v_proj.weight", "k_norm.weight",
+                                         "v_norm.weight"};
+    int layer, n = 0;
+    if (sscanf(name, "text.layers.%9d.self_attn.%n", &layer, &n) != 1 || n == 0) return false;
+    for (size_t i = 0; i < sizeof unused / sizeof *unused; i++)
+        if (!strcmp(name + n, unused[i])) return layer >= t->n_layer && layer < fv_text_layers(t);
+    return false;
+}
+
 /* Refuses a tensor that config.json does not account for: the network would differ from the trained
  * one. */
 static fv_status refuse_leftover(const fv_checkpoint *ck) {
@@ -248,6 +260,7 @@ static fv_status refuse_leftover(const fv_checkpoint *ck) {
             n_predict++;
             continue;
         }
+        if (is_of_sharer(&ck->cfg.text, t->canonical)) continue;
         if (is_of_sound(&ck->cfg.text, t->canonical)) {
             n_sound++;
             continue;
@@ -326,9 +339,9 @@ fv_status fv_checkpoint_open_tensors(fv_checkpoint *ck) {
     const fv_model_config *cfg = &ck->cfg;
     FV_TRY(fv_tensor_specs_build(cfg, false, &ck->manifest, &ck->n_manifest));
     FV_TRY(FV_ARENA_NEW(&ck->arena, ck->n_manifest, ck->used));
-    FV_TRY(FV_ARENA_NEW(&ck->arena, cfg->text.n_layer, ck->text.layer));
+    FV_TRY(FV_ARENA_NEW(&ck->arena, fv_text_layers(&cfg->text), ck->text.layer));
     FV_TRY(FV_ARENA_NEW(&ck->arena, cfg->text.n_layer * cfg->text.recurrent.n, ck->text.recurrent));
-    FV_TRY(FV_ARENA_NEW(&ck->arena, cfg->text.n_layer, ck->fused));
+    FV_TRY(FV_ARENA_NEW(&ck->arena, fv_text_layers(&cfg->text), ck->fused));
     FV_TRY(FV_ARENA_NEW(&ck->arena, cfg->vision.n_layer, ck->vision.layer));
     FV_TRY(FV_ARENA_NEW(&ck->arena, cfg->vision.n_deepstack, ck->vision.deepstack));
     if (cfg->video_tower) FV_TRY(FV_ARENA_NEW(&ck->arena, cfg->vision.n_layer, ck->video.layer));
@@ -360,7 +373,10 @@ fv_status fv_checkpoint_open_tensors(fv_checkpoint *ck) {
                        : make_view(ck, t, e, &u->view));
         set_experts_apart(u);
         ck->n_used++;
-        ck->bytes += fv_checkpoint_tensor_bytes(u);
+        if (e->part == FV_PART_TEXT && e->offset == offsetof(fv_text_weights, input_table))
+            ck->bytes_table = fv_checkpoint_tensor_bytes(u);
+        else
+            ck->bytes += fv_checkpoint_tensor_bytes(u);
         *fv_checkpoint_slot(ck, e) = u->view;
     }
     tie_head(ck);

@@ -190,6 +190,9 @@ fv_status fv_engine_open(const fv_engine_options *opt, fv_engine *out) {
     FV_LOG(INFO, MODEL, "checkpoint=%s fingerprint=%s bytes=%zu isa=%s compute=%s kv_dtype=%s",
            opt->checkpoint, out->fingerprint, fv_engine_weight_bytes(out), out->be.isa,
            fv_compute_name(out->be.compute), fv_dtype_name(out->kv_dtype));
+    if (fv_checkpoint_table_bytes(out->ck))
+        FV_LOG(INFO, MODEL, "event=per-layer-embeddings bytes=%zu use=mapped",
+               fv_checkpoint_table_bytes(out->ck));
     return FV_OK;
 fail:
     fv_engine_close(&e);

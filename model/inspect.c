@@ -341,6 +341,8 @@ static fv_status count_network(fv_inspection *in, const fv_checkpoint *ck) {
         in->n_param += n;
     }
     FV_TRY(count_used(in, ck, ck->shards));
+    in->table_bytes = fv_checkpoint_table_bytes(ck);
+    in->weight_bytes -= in->table_bytes;
     return ck->tower ? count_used(in, ck, ck->tower) : FV_OK;
 }
 

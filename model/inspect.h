@@ -33,7 +33,8 @@ typedef struct fv_inspection {
     const char *quantization; /* its method as in config.json, or of a GGUF file; "none" */
     bool has_weights;         /* all tensors are there: */
     uint64_t n_param;         /* numbers of the network, */
-    uint64_t weight_bytes;    /* their bytes in the files, */
+    uint64_t weight_bytes;    /* their bytes in the files, without */
+    uint64_t table_bytes; /* those of the table of per-layer embeddings, which stays a mapping, */
     int32_t n_file, n_tensor, n_unused;          /* and the tensors that are not used */
     uint64_t file_bytes;                         /* of all tensors in the files */
     fv_inspected_dtype dtype[FV_INSPECT_DTYPES]; /* [n_dtype], most bytes first */

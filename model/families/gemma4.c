@@ -1,4 +1,4 @@
-/* Gemma 4: images keep their aspect ratio. In 31B a tower with RoPE by row and column reads patches, and a
+/* Gemma 4: images keep their aspect ratio. In E2B, E4B, 26B-A4B and 31B a tower with RoPE by row and column reads patches, and a
  * token is the mean of a square of them; 12B, whose model_type is gemma4_unified, has no tower: a patch
  * is as large as a token, and its pixels are normed and multiplied by a matrix. Sound is not read. */
 #include <stdio.h>
@@ -83,8 +83,7 @@ static fv_status parse(const json_t *root, const char *where, fv_model_config *c
     FV_TRY(fv_config_activation(vision, "hidden_activation", vision_where, &v->act));
     FV_TRY(fv_json_bool(vision, "standardize", vision_where, &v->standardize));
     FV_TRY(refuse_key(vision, "attention_bias", vision_where, "no Gemma 4 has it"));
-    FV_TRY(refuse_key(vision, "use_clipped_linears", vision_where,
-                      "clipped linear layers (Gemma 4 E2B and E4B) are not supported"));
+    FV_TRY(fv_json_bool(vision, "use_clipped_linears", vision_where, &v->clipped));
     FV_TRY(parse_heads(vision, vision_where, v));
     if (!(v->ln_eps >= 0 && v->ln_eps < 1))
         return FV_FAIL(FV_EDATA, "%s: key 'rms_norm_eps' must be in [0, 1)", vision_where);

@@ -6,7 +6,7 @@
 
 #include "model/families/keys.h"
 
-enum { HEAD_DIM_MAX = 1024, PATTERN = 6, EXPERT_ROWS_MAX = 1 << 24 };
+enum { HEAD_DIM_MAX = 1024, PATTERN = 6, EXPERT_ROWS_MAX = 1 << 24, INPUTS_MAX = 1 << 20 };
 
 /* Which layers slide: those of layer_types, or all but every sixth. The last one never does. */
 static fv_status parse_types(const json_t *obj, const char *where, fv_text_config *t) {
@@ -118,18 +118,15 @@ static fv_status parse_rope(const json_t *obj, const char *kind, const char *whe
 
 /* Refuses what other Gemma 4 models have, by name. */
 static fv_status refuse_others(const json_t *obj, const char *where, bool unified) {
-    int32_t shared = 0, per_layer = unified ? 0 : 256;
+    int32_t shared = 0;
     bool bias = false;
     FV_TRY(fv_json_i32(obj, "num_kv_shared_layers", where, 0, FV_MAX_LAYERS, &shared));
-    if (!unified)
-        FV_TRY(fv_json_i32(obj, "hidden_size_per_layer_input", where, 0, INT32_MAX, &per_layer));
     FV_TRY(fv_json_bool(obj, "attention_bias", where, &bias));
-    if (shared || per_layer)
+    if (shared && unified)
         return FV_FAIL(FV_EUNSUPPORTED,
-                       "%s: keys 'num_kv_shared_layers' (%d) and 'hidden_size_per_layer_input' "
-                       "(%d) must be 0: Gemma 4 E2B and E4B, which have both, are not supported; "
-                       "12B, 26B-A4B and 31B are",
-                       where, shared, per_layer);
+                       "%s: key 'num_kv_shared_layers' is %d; it must be 0 in a model without a "
+                       "tower",
+                       where, shared);
     if (bias)
         return FV_FAIL(FV_EUNSUPPORTED, "%s: key 'attention_bias' is true, which no Gemma 4 has",
                        where);
@@ -170,6 +167,48 @@ static fv_status parse_experts(const json_t *obj, const char *where, fv_text_con
                    where, t->n_expert, (int32_t)wide, EXPERT_ROWS_MAX);
 }
 
+/* Takes the last layers out of n_layer that use the keys and values of earlier ones. */
+static fv_status parse_shared(const json_t *obj, const char *where, fv_text_config *t) {
+    int32_t n = 0;
+    FV_TRY(fv_json_i32(obj, "num_kv_shared_layers", where, 0, FV_MAX_LAYERS, &n));
+    FV_TRY(fv_json_bool(obj, "use_double_wide_mlp", where, &t->sharer_wide));
+    if (n == 0) return FV_OK;
+    if (n >= t->n_layer)
+        return FV_FAIL(FV_EDATA, "%s: key 'num_kv_shared_layers' is %d of %d layers", where, n,
+                       t->n_layer);
+    t->n_layer -= n;
+    t->n_sharer = n;
+    for (int32_t l = t->n_layer; l < fv_text_layers(t); l++)
+        if (t->slides[fv_text_kv_layer(t, l)] != t->slides[l])
+            return FV_FAIL(FV_EDATA,
+                           "%s: key 'num_kv_shared_layers': layer %d %s, and none of the %d layers "
+                           "with keys and values does",
+                           where, l, t->slides[l] ? "slides" : "sees everything", t->n_layer);
+    if (!t->image_whole) return FV_OK;
+    return FV_FAIL(FV_EUNSUPPORTED,
+                   "%s: key 'use_bidirectional_attention' is 'vision', which needs "
+                   "'num_kv_shared_layers' to be 0",
+                   where);
+}
+
+/* Parses the per-layer embeddings. */
+static fv_status parse_inputs(const json_t *obj, const char *where, fv_text_config *t) {
+    int32_t vocab = 262144;
+    t->d_input = 256;
+    FV_TRY(fv_json_i32(obj, "hidden_size_per_layer_input", where, 0, FV_CONFIG_WIDTH_MAX,
+                       &t->d_input));
+    if (t->d_input == 0) return FV_OK;
+    FV_TRY(fv_json_i32(obj, "vocab_size_per_layer_input", where, 1, INT32_MAX, &vocab));
+    if (vocab != t->vocab)
+        return FV_FAIL(FV_EUNSUPPORTED,
+                       "%s: keys 'vocab_size_per_layer_input' (%d) and 'vocab_size' (%d) must be "
+                       "equal",
+                       where, vocab, t->vocab);
+    if ((int64_t)fv_text_layers(t) * t->d_input <= INPUTS_MAX) return FV_OK;
+    return FV_FAIL(FV_EUNSUPPORTED, "%s: per-layer embeddings of %d numbers are too long", where,
+                   t->d_input);
+}
+
 fv_status fv_config_gemma4(const json_t *obj, const char *where, bool unified, fv_text_config *t) {
     int32_t window = unified ? 1024 : 512;
     FV_TRY(refuse_others(obj, where, unified));
@@ -179,12 +218,14 @@ fv_status fv_config_gemma4(const json_t *obj, const char *where, bool unified, f
     FV_TRY(parse_rope(obj, "sliding_attention", where, t->slide_d, &t->rope_slides));
     FV_TRY(parse_images(obj, where, unified, t));
     if (!unified) FV_TRY(parse_experts(obj, where, t));
+    if (!unified) FV_TRY(parse_inputs(obj, where, t));
     FV_TRY(fv_json_i32(obj, "sliding_window", where, 1, INT32_MAX, &window));
     FV_TRY(fv_json_f32(obj, "final_logit_softcapping", where, &t->logits_cap));
     if (!(t->logits_cap >= 0))
         return FV_FAIL(FV_EDATA, "%s: key 'final_logit_softcapping' must not be negative", where);
     for (int32_t l = 0; l < t->n_layer; l++)
         if (t->slides[l]) t->window = window;
+    if (!unified) FV_TRY(parse_shared(obj, where, t));
     t->rope_slides.beside = t->d_head / t->slide_d;
     t->two_ropes = t->post_norms = t->value_norm = t->layer_scale = true;
     t->embed_scale = (float)sqrt(t->d_model);

@@ -79,6 +79,21 @@ static const struct part {
     {"attn_post_norm.", {OF_GEMMA4("post_attention_layernorm.")}},
     {"layer_norm2.", {OF_GEMMA4("pre_feedforward_layernorm.")}},
     {"mlp_post_norm.", {OF_GEMMA4("post_feedforward_layernorm.")}},
+    /* bounds of clipped linear layers, which have no level `linear` */
+    {"self_attn.q_proj.input_", {OF_GEMMA4("self_attn.q_proj.input_")}},
+    {"self_attn.q_proj.output_", {OF_GEMMA4("self_attn.q_proj.output_")}},
+    {"self_attn.k_proj.input_", {OF_GEMMA4("self_attn.k_proj.input_")}},
+    {"self_attn.k_proj.output_", {OF_GEMMA4("self_attn.k_proj.output_")}},
+    {"self_attn.v_proj.input_", {OF_GEMMA4("self_attn.v_proj.input_")}},
+    {"self_attn.v_proj.output_", {OF_GEMMA4("self_attn.v_proj.output_")}},
+    {"self_attn.out_proj.input_", {OF_GEMMA4("self_attn.o_proj.input_")}},
+    {"self_attn.out_proj.output_", {OF_GEMMA4("self_attn.o_proj.output_")}},
+    {"mlp.gate_proj.input_", {OF_GEMMA4("mlp.gate_proj.input_")}},
+    {"mlp.gate_proj.output_", {OF_GEMMA4("mlp.gate_proj.output_")}},
+    {"mlp.up_proj.input_", {OF_GEMMA4("mlp.up_proj.input_")}},
+    {"mlp.up_proj.output_", {OF_GEMMA4("mlp.up_proj.output_")}},
+    {"mlp.down_proj.input_", {OF_GEMMA4("mlp.down_proj.input_")}},
+    {"mlp.down_proj.output_", {OF_GEMMA4("mlp.down_proj.output_")}},
     {"self_attn.q_proj.", {OF_GEMMA4("self_attn.q_proj.linear.")}},
     {"self_attn.k_proj.", {OF_GEMMA4("self_attn.k_proj.linear.")}},
     {"self_attn.v_proj.", {OF_GEMMA4("self_attn.v_proj.linear.")}},
@@ -162,7 +177,9 @@ static bool ends_with(const char *s, const char *tail) {
 }
 
 static bool starts_like_text(const char *s) {
-    return skip(&s, "layers.") || skip(&s, "embed_tokens.") || skip(&s, "norm.");
+    return skip(&s, "layers.") || skip(&s, "embed_tokens.") || skip(&s, "norm.") ||
+           skip(&s, "embed_tokens_per_layer.") || skip(&s, "per_layer_model_projection.") ||
+           skip(&s, "per_layer_projection_norm.");
 }
 
 static void put(char out[FV_TENSOR_NAME_MAX], const char *a, const char *b, const char *c) {

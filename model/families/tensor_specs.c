@@ -35,6 +35,8 @@ typedef enum dim {
     DIM_FEATURE, /* the connector's input: features of a token, or the merger's output */
     DIM_NORMED,
     DIM_MERGED,
+    DIM_INPUT, /* per-layer embeddings: of a layer, of all layers */
+    DIM_INPUTS,
     DIM_DELTA, /* recurrent layers: queries, keys and values, values, heads, taps, a head's values */
     DIM_DELTA_V,
     DIM_DELTA_HEADS,
@@ -53,6 +55,9 @@ typedef enum when {
     BIAS_O,
     BIAS_MLP,
     QK_NORM,
+    KEYS, /* q, k and v apart, in layers with keys of their own */
+    KEY_NORM,
+    INPUTS,       /* per-layer embeddings */
     LAYER_NUMBER, /* a layer's output has a factor */
     VALUES,       /* apart, and in layers in which values are not keys */
     APART,        /* q, k and v, gate and up as separate tensors, */
@@ -98,6 +103,7 @@ typedef enum when {
     VISION_QK_NORM,
     VISION_POST_NORMS,
     VISION_QK_NORM_HEADS,
+    CLIPPED,
     LAYER_SCALE,
     PATCH_FRAME,
     PATCH_ROWS, /* as the matrix of a linear layer */
@@ -131,12 +137,23 @@ typedef struct row {
 
 static const row text_front[] = {
     {"embed_tokens.weight", T(embed), {DIM_VOCAB, DIM_D}, FV_ROLE_EMBEDDING, ALWAYS},
+    {"embed_tokens_per_layer.weight",
+     T(input_table),
+     {DIM_VOCAB, DIM_INPUTS},
+     FV_ROLE_EMBEDDING,
+     INPUTS},
+    {"per_layer_model_projection.weight",
+     T(input_project),
+     {DIM_INPUTS, DIM_D},
+     FV_ROLE_EXACT,
+     INPUTS},
+    {"per_layer_projection_norm.weight", T(input_norm), {DIM_INPUT}, FV_ROLE_NORM, INPUTS},
 };
 
 static const row text_layer[] = {
     {"input_layernorm.weight", L(attn_norm), {DIM_D}, FV_ROLE_NORM, ALWAYS},
     {"self_attn.q_proj.weight", L(q), {DIM_QUERY, DIM_D}, FV_ROLE_QUERY, APART},
-    {"self_attn.k_proj.weight", L(k), {DIM_KV, DIM_D}, FV_ROLE_LINEAR, APART},
+    {"self_attn.k_proj.weight", L(k), {DIM_KV, DIM_D}, FV_ROLE_LINEAR, KEYS},
     {"self_attn.v_proj.weight", L(v), {DIM_KV, DIM_D}, FV_ROLE_LINEAR, VALUES},
     {"self_attn.o_proj.weight", L(o), {DIM_D, DIM_Q}, FV_ROLE_LINEAR, ALWAYS},
     {"self_attn.q_proj.bias", L(q_bias), {DIM_QUERY}, FV_ROLE_BIAS, BIAS_QKV},
@@ -144,7 +161,10 @@ static const row text_layer[] = {
     {"self_attn.v_proj.bias", L(v_bias), {DIM_KV}, FV_ROLE_BIAS, BIAS_QKV},
     {"self_attn.o_proj.bias", L(o_bias), {DIM_D}, FV_ROLE_BIAS, BIAS_O},
     {"self_attn.q_norm.weight", L(q_norm), {DIM_HEAD}, FV_ROLE_NORM, QK_NORM},
-    {"self_attn.k_norm.weight", L(k_norm), {DIM_HEAD}, FV_ROLE_NORM, QK_NORM},
+    {"self_attn.k_norm.weight", L(k_norm), {DIM_HEAD}, FV_ROLE_NORM, KEY_NORM},
+    {"per_layer_input_gate.weight", L(input_gate), {DIM_INPUT, DIM_D}, FV_ROLE_LINEAR, INPUTS},
+    {"per_layer_projection.weight", L(input_out), {DIM_D, DIM_INPUT}, FV_ROLE_LINEAR, INPUTS},
+    {"post_per_layer_input_norm.weight", L(input_norm), {DIM_D}, FV_ROLE_NORM, INPUTS},
     {"layer_scalar", L(scale), {DIM_ONE}, FV_ROLE_NORM, LAYER_NUMBER},
     {"post_attention_layernorm.weight", L(mlp_norm), {DIM_D}, FV_ROLE_NORM, PRE_NORMS},
     {"post_attention_layernorm.weight", L(attn_post_norm), {DIM_D}, FV_ROLE_NORM, POST_NORMS},
@@ -347,6 +367,14 @@ static const row vision_front[] = {
     {"post_conv_layernorm.weight", V(pre_norm), {DIM_VD}, FV_ROLE_NORM, NORM_PATCHES},
 };
 
+/* Bounds of a linear layer, numbers without dimensions. */
+#define CLIP(name, member)                                                                         \
+    {name "input_min", E(member.in_min), {DIM_NONE}, FV_ROLE_LOWER, CLIPPED},                      \
+        {name "input_max", E(member.in_max), {DIM_NONE}, FV_ROLE_UPPER, CLIPPED},                  \
+        {name "output_min", E(member.out_min), {DIM_NONE}, FV_ROLE_LOWER, CLIPPED}, {              \
+        name "output_max", E(member.out_max), {DIM_NONE}, FV_ROLE_UPPER, CLIPPED                   \
+    }
+
 /* The first ASKED rows are the inputs of a layer's attention probabilities. */
 enum { ASKED = 10 };
 static const row vision_layer[] = {
@@ -380,6 +408,13 @@ static const row vision_layer[] = {
     {"mlp.up_proj.bias", E(fc1_bias), {DIM_VM}, FV_ROLE_BIAS, VISION_GATED_BIAS},
     {"mlp.down_proj.weight", E(fc2), {DIM_VD, DIM_VM}, FV_ROLE_LINEAR, VISION_GATED},
     {"mlp.down_proj.bias", E(fc2_bias), {DIM_VD}, FV_ROLE_BIAS, VISION_GATED_BIAS},
+    CLIP("self_attn.q_proj.", q_clip),
+    CLIP("self_attn.k_proj.", k_clip),
+    CLIP("self_attn.v_proj.", v_clip),
+    CLIP("self_attn.out_proj.", o_clip),
+    CLIP("mlp.gate_proj.", gate_clip),
+    CLIP("mlp.up_proj.", fc1_clip),
+    CLIP("mlp.down_proj.", fc2_clip),
     {"scale1", E(scale1), {DIM_VD}, FV_ROLE_NORM, LAYER_SCALE},
     {"scale2", E(scale2), {DIM_VD}, FV_ROLE_NORM, LAYER_SCALE},
 };
@@ -432,7 +467,7 @@ static int64_t size_of(const fv_model_config *cfg, dim d, int32_t layer, const c
     case DIM_D: *key = "hidden_size"; return t->d_model;
     case DIM_M:
         *key = t->shared_expert ? "shared_expert_intermediate_size" : "intermediate_size";
-        return t->d_ffn;
+        return fv_text_dense_width(t, layer);
     case DIM_VOCAB: *key = "vocab_size"; return t->vocab;
     case DIM_Q: *key = "num_attention_heads * head_dim"; return t->n_head * head_of(t, layer);
     case DIM_QUERY:
@@ -453,6 +488,10 @@ static int64_t size_of(const fv_model_config *cfg, dim d, int32_t layer, const c
         *key = "num_key_value_heads * head_dim";
         return kv_of(t, layer) * head_of(t, layer);
     case DIM_HEAD: *key = "head_dim"; return head_of(t, layer);
+    case DIM_INPUT: *key = "hidden_size_per_layer_input"; return t->d_input;
+    case DIM_INPUTS:
+        *key = "num_hidden_layers * hidden_size_per_layer_input";
+        return (int64_t)fv_text_layers(t) * t->d_input;
     case DIM_VPIXELS: *key = "3 * vision_config.patch_size^2"; return fv_vision_patch_width(v);
     case DIM_VAXIS: *key = "vision_config's number of positions"; return v->position_axis;
     case DIM_QKV:
@@ -512,7 +551,10 @@ static bool exists(const builder *b, when w, int32_t layer) {
     case BIAS_MLP: return t->bias_mlp;
     case QK_NORM: return t->qk_norm;
     case LAYER_NUMBER: return t->layer_scale;
-    case VALUES: return !t->fused && !(t->value_is_key && !t->slides[layer]);
+    case KEYS: return !t->fused && layer < t->n_layer;
+    case KEY_NORM: return t->qk_norm && layer < t->n_layer;
+    case INPUTS: return t->d_input > 0;
+    case VALUES: return !t->fused && layer < t->n_layer && !(t->value_is_key && !t->slides[layer]);
     case APART: return !t->fused;
     case FUSED: return t->fused;
     case FUSED_FFN: return (t->fused || t->fused_ffn) && !t->sparse[layer];
@@ -556,6 +598,7 @@ static bool exists(const builder *b, when w, int32_t layer) {
     case VISION_GATED_BIAS: return v->gated && v->bias_mlp;
     case VISION_QK_NORM: return v->qk_norm;
     case VISION_QK_NORM_HEADS: return v->qk_norm_heads || v->head_norms;
+    case CLIPPED: return v->clipped;
     case LAYER_SCALE: return v->layer_scale;
     case VISION_POST_NORMS: return v->post_norms;
     case PATCH_ROWS: return v->channels_last;
@@ -645,14 +688,15 @@ static void build_vision(builder *b) {
 
 fv_status fv_tensor_specs_build(const fv_model_config *cfg, bool whole, fv_tensor_spec **out,
                                 int32_t *n) {
-    enum { PER_LAYER = 56, OTHERS = 40 + 6 * FV_MAX_DEEPSTACK };
+    enum { PER_LAYER = 64, OTHERS = 40 + 6 * FV_MAX_DEEPSTACK };
     _Static_assert((sizeof text_layer + sizeof text_fused) / sizeof *text_layer <= PER_LAYER,
                    "rows of a text layer");
     _Static_assert(sizeof vision_layer / sizeof *vision_layer <= PER_LAYER,
                    "rows of a tower layer");
     builder b = {.cfg = cfg, .whole = whole};
     int32_t towers = cfg->video_tower ? 2 : 1;
-    int32_t run = cfg->text.recurrent.n, n_layer = cfg->text.n_layer * (run + 1); /* of the file */
+    int32_t run = cfg->text.recurrent.n,
+            n_layer = cfg->text.n_layer * (run + 1) + cfg->text.n_sharer; /* of the file */
     int32_t most = towers * OTHERS + PER_LAYER * (n_layer + towers * cfg->vision.n_layer);
     b.entry = calloc((size_t)most, sizeof(*b.entry));
     if (!b.entry) return FV_FAIL(FV_ENOMEM, "no memory for a list of %d tensors", most);

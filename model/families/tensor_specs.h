@@ -16,6 +16,8 @@ typedef enum fv_tensor_role {
     FV_ROLE_HEAD,               /* lm_head.weight; may be absent when tied */
     FV_ROLE_EXACT,              /* [out, in] or a depthwise kernel [out, 1, n], never quantized */
     FV_ROLE_ROUTER,             /* a linear layer whose outputs choose experts: never quantized */
+    FV_ROLE_LOWER,              /* a number without dimensions, the lower bound of a range */
+    FV_ROLE_UPPER,              /* its upper one */
     FV_ROLE_EXPERTS,            /* [E, out, in]: linear layers of all experts */
     FV_ROLE_EXPERTS_TRANSPOSED, /* [E, in, out], the same, transposed in the files */
 } fv_tensor_role;

@@ -71,7 +71,7 @@ fv_status fv_adapter_rows_make(const fv_forward_batch *pass, const int32_t *row,
 static const fv_adapter_pair *pair_of(const fv_decoder *dec, const fv_adapter *adapter,
                                       const fv_text_layer *w, const fv_tensor *of) {
     const fv_text_layer *first = dec->w.layer;
-    bool plain = w >= first && w < first + dec->cfg->n_layer;
+    bool plain = w >= first && w < first + fv_text_layers(dec->cfg);
     const fv_adapter_layer *layer =
         plain ? &adapter->layer[w - first] : &adapter->recurrent[w - dec->w.recurrent];
     return &layer->pair[of - (const fv_tensor *)w];

@@ -109,8 +109,17 @@ typedef struct fv_text_config {
      * rows of one shape (heads_internal.h). slide_d 0: all layers have these. */
     int32_t slide_d, slide_kv, full_kv;
     bool value_is_key; /* full layers have one projection for keys and values */
-    bool value_norm;   /* RMSNorm of each head's value, without factors */
-    bool layer_scale;  /* a layer's output is multiplied by a number of the layer */
+    /* Gemma 4 E2B and E4B: the n_sharer layers after the last one have no keys and values. They attend to
+     * those of the last layer before them that slides as they do (fv_text_kv_layer). n_layer does not
+     * count them, so stores, plans, policies and hand-offs know nothing of them; `slides` and the weights
+     * go on with them. sharer_wide: their FFN has twice the width. */
+    int32_t n_sharer;
+    bool sharer_wide;
+    /* Width of a layer's own embedding of each token, which is added to the layer's output
+     * (model/net/layer_inputs.h); 0: none. */
+    int32_t d_input;
+    bool value_norm;  /* RMSNorm of each head's value, without factors */
+    bool layer_scale; /* a layer's output is multiplied by a number of the layer */
     /* Ids of tokens that stand for images, videos and sound, as text: they have the embedding of `pad`. */
     int32_t n_holder, holder[3], pad;
     bool image_slides; /* with image_whole: in sliding layers only, inside of the window */
@@ -119,6 +128,29 @@ typedef struct fv_text_config {
         gated_attention; /* attention's output is multiplied by the sigmoid of a gate; q has both */
     int32_t bos;         /* -1: none */
 } fv_text_config;
+
+/* Number of layers that have weights: with those that share keys and values. */
+static inline int32_t fv_text_layers(const fv_text_config *c) { return c->n_layer + c->n_sharer; }
+
+/* The layer whose keys and values a layer attends to: itself, unless it shares. */
+static inline int32_t fv_text_kv_layer(const fv_text_config *c, int32_t layer) {
+    int32_t l = layer < c->n_layer ? layer : c->n_layer - 1;
+    while (l > 0 && c->slides[l] != c->slides[layer]) l--;
+    return l;
+}
+
+/* The first layer whose keys and values others share; n_layer: there is none. */
+static inline int32_t fv_text_first_shared(const fv_text_config *c) {
+    int32_t first = c->n_layer;
+    for (int32_t l = c->n_layer; l < fv_text_layers(c); l++)
+        if (fv_text_kv_layer(c, l) < first) first = fv_text_kv_layer(c, l);
+    return first;
+}
+
+/* Width of the dense FFN of a layer. */
+static inline int32_t fv_text_dense_width(const fv_text_config *c, int32_t layer) {
+    return layer >= c->n_layer && c->sharer_wide ? 2 * c->d_ffn : c->d_ffn;
+}
 
 /* Number of columns of the recurrent layers' queries, keys and values together. */
 static inline int32_t fv_recurrent_width(const fv_recurrent_config *r) {
@@ -157,7 +189,7 @@ static inline int32_t fv_text_ropes(const fv_text_config *c) {
 /* Width of the gated FFN that a token passes in a layer: that of all its active experts together in
  * a sparse one. */
 static inline int64_t fv_text_ffn_width(const fv_text_config *c, int32_t layer) {
-    if (!c->sparse[layer]) return c->d_ffn;
+    if (!c->sparse[layer]) return fv_text_dense_width(c, layer);
     return (int64_t)c->n_active * c->d_expert +
            (c->shared_expert || c->dense_beside ? c->d_ffn : 0);
 }
@@ -253,6 +285,8 @@ typedef struct fv_vision_config {
      * (rows x of position_axis first, then rows y, or x and y in turn). */
     int32_t position_axis;
     bool position_pairs;
+    bool
+        clipped; /* inputs and outputs of the layers' linear layers are clipped (vision_gemma4.c) */
     bool channels_last; /* columns of the patch matrix are in the order (y, x, channel) */
     bool centred;       /* pixels p are read as 2 (p - 1/2) */
     bool patch_norms;   /* LayerNorm of a patch, of its product, and of the sum with its position */

@@ -25,6 +25,7 @@
 #include "model/net/experts.h"
 #include "model/net/forward_tables.h"
 #include "model/net/heads_internal.h"
+#include "model/net/layer_inputs.h"
 #include "model/net/recurrent_internal.h"
 
 /* Activations of one layer. */
@@ -35,6 +36,7 @@ typedef struct layer_scratch {
     fv_tensor some_raw;            /* heads of those, before they are rearranged */
     fv_tensor routed;              /* with dense_beside: what the router reads */
     fv_tensor raw_q, raw_k, raw_v; /* heads of a layer, before they are placed (heads_internal.h) */
+    fv_layer_inputs inputs;        /* of the rows */
     const fv_adapter_rows *adapters; /* of the rows */
     fv_recurrent_scratch recurrent;
 } layer_scratch;
@@ -118,11 +120,12 @@ static fv_status make_factors(fv_decoder *dec, float **at) {
     const fv_text_config *c = dec->cfg;
     size_t d = (size_t)c->d_model, layer = c->norm_plus_one ? 4 * d + 2 * (size_t)c->d_head : 0;
     layer += (size_t)c->recurrent.n * (2 * d + fv_recurrent_made(&c->recurrent));
+    const size_t n_layer = (size_t)fv_text_layers(c), p = (size_t)c->d_input;
     layer += c->layer_scale ? d : 0;
     layer += c->dense_beside ? d + (size_t)c->n_expert : 0;
     const int32_t D = c->d_head, q = c->n_head * D;
     const size_t heads = fv_heads_vary(c) ? (size_t)D + (size_t)q : 0;
-    *at = dec->made = malloc((3 * d + heads + (size_t)c->n_layer * layer) * sizeof *dec->made);
+    *at = dec->made = malloc((3 * d + heads + 3 * p + n_layer * layer) * sizeof *dec->made);
     if (!dec->made) return FV_FAIL(FV_ENOMEM, "out of memory for the norms' factors");
     if (heads) {
         const fv_tensor ones = fv_tensor_of(*at, FV_F32, 1, D),
@@ -131,6 +134,7 @@ static fv_status make_factors(fv_decoder *dec, float **at) {
         FV_TRY(fv_workspace_weight(&dec->ws, &ones, &dec->ones));
         FV_TRY(fv_workspace_weight(&dec->ws, &zeros, &dec->zeros));
     }
+    if (p) FV_TRY(fv_layer_inputs_open(dec, at));
     FV_TRY(equal_factors(dec, c->embed_scale, at, &dec->factor));
     return equal_factors(dec, c->residual_scale, at, &dec->residual);
 }
@@ -145,10 +149,16 @@ static fv_status load_weights(fv_decoder *dec, const fv_text_weights *host) {
         dec->w.head = dec->w.embed;
     else
         FV_TRY(fv_workspace_weight(&dec->ws, &host->head, &dec->w.head));
-    dec->w.layer = calloc((size_t)dec->cfg->n_layer, sizeof *dec->w.layer);
+    dec->w.input_table = host->input_table; /* stays where it is */
+    FV_TRY(fv_workspace_weight(&dec->ws, &host->input_norm, &dec->w.input_norm));
+    const int32_t n_layer = fv_text_layers(dec->cfg), p = dec->cfg->d_input;
+    dec->w.layer = calloc((size_t)n_layer, sizeof *dec->w.layer);
     if (!dec->w.layer) return FV_FAIL(FV_ENOMEM, "out of memory for the list of layers");
-    for (int32_t l = 0; l < dec->cfg->n_layer; l++)
-        FV_TRY(load_layer(dec, host->layer[l], &dec->w.layer[l], &at));
+    for (int32_t l = 0; l < n_layer; l++) {
+        fv_text_layer layer = host->layer[l];
+        if (p) layer.input_rows = fv_tensor_rows(host->input_project, l * p, p);
+        FV_TRY(load_layer(dec, layer, &dec->w.layer[l], &at));
+    }
     int32_t n_recurrent = dec->cfg->n_layer * dec->cfg->recurrent.n;
     if (n_recurrent == 0) return FV_OK;
     dec->w.recurrent = calloc((size_t)n_recurrent, sizeof *dec->w.recurrent);
@@ -164,6 +174,11 @@ fv_status fv_decoder_open(fv_backend *be, const fv_text_config *cfg, const fv_te
         return FV_FAIL(
             FV_EUNSUPPORTED,
             "this model has recurrent layers, which %s does not compute: use --device cpu",
+            be->ops->name);
+    if (cfg->d_input && be->device != fv_device_host())
+        return FV_FAIL(
+            FV_EUNSUPPORTED,
+            "this model has per-layer embeddings, which %s does not compute: use --device cpu",
             be->ops->name);
     fv_decoder *dec = calloc(1, sizeof *dec);
     if (!dec) return FV_FAIL(FV_ENOMEM, "out of memory for the decoder");
@@ -213,8 +228,7 @@ static fv_status scale_rows(fv_decoder *dec, fv_tensor x, fv_tensor factors, fv_
     return dec->be->ops->activate(dec->be, &a);
 }
 
-/* The id whose embedding a token of text has. */
-static int32_t embedded_as(const fv_text_config *c, int32_t id) {
+int32_t fv_decoder_embedded_as(const fv_text_config *c, int32_t id) {
     for (int32_t i = 0; i < c->n_holder; i++)
         if (id == c->holder[i]) return c->pad;
     return id;
@@ -230,7 +244,7 @@ fv_status fv_decoder_embed(fv_decoder *dec, const int32_t *ids, int32_t n, fv_te
     if (dec->cfg->n_holder) {
         held = malloc((size_t)n * sizeof *held);
         if (!held) return FV_FAIL(FV_ENOMEM, "out of memory for %d ids", n);
-        for (int32_t i = 0; i < n; i++) held[i] = embedded_as(dec->cfg, ids[i]);
+        for (int32_t i = 0; i < n; i++) held[i] = fv_decoder_embedded_as(dec->cfg, ids[i]);
         a.ids = held;
     }
     fv_status st = dec->be->ops->index_select(dec->be, &a);
@@ -248,11 +262,17 @@ fv_status fv_decoder_embed_images(fv_decoder *dec, fv_tensor x, fv_tensor y) {
 
 /* ---- scratch --------------------------------------------------------------------------- */
 
+/* Width of the widest dense FFN. */
+static int32_t widest_ffn(const fv_text_config *c) {
+    return fv_text_dense_width(c, fv_text_layers(c) - 1);
+}
+
 static size_t scratch_bytes(const fv_text_config *c, fv_dtype act, int32_t rows) {
     size_t head = fv_workspace_need(act, rows, c->n_head * c->d_head);
     size_t kv = fv_workspace_need(act, rows, c->n_kv * c->d_head);
     return fv_workspace_need(act, rows, c->d_model) + 2 * head + 2 * kv +
-           2 * fv_workspace_need(act, rows, c->d_ffn) + fv_recurrent_scratch_bytes(c, act, rows) +
+           2 * fv_workspace_need(act, rows, widest_ffn(c)) +
+           fv_recurrent_scratch_bytes(c, act, rows) + fv_layer_inputs_bytes(c, rows) +
            (fv_heads_vary(c) ? fv_workspace_need(act, rows, c->n_head * c->slide_d) +
                                    2 * fv_workspace_need(act, rows, fv_heads_wide_kv(c))
                              : 0) +
@@ -271,8 +291,9 @@ static layer_scratch cut_scratch(fv_decoder *dec, int32_t rows, const fv_adapter
     s.k = fv_workspace_cut(&dec->ws, act, rows, c->n_kv * c->d_head);
     s.v = fv_workspace_cut(&dec->ws, act, rows, c->n_kv * c->d_head);
     s.o = fv_workspace_cut(&dec->ws, act, rows, c->n_head * c->d_head);
-    s.gate = fv_workspace_cut(&dec->ws, act, rows, c->d_ffn);
-    s.up = fv_workspace_cut(&dec->ws, act, rows, c->d_ffn);
+    s.gate = fv_workspace_cut(&dec->ws, act, rows, widest_ffn(c));
+    s.up = fv_workspace_cut(&dec->ws, act, rows, widest_ffn(c));
+    s.inputs = fv_layer_inputs_cut(dec, rows);
     s.recurrent = fv_recurrent_scratch_cut(dec, rows);
     if (fv_heads_vary(c)) {
         s.raw_q = fv_workspace_cut(&dec->ws, act, rows, c->n_head * c->slide_d);
@@ -523,22 +544,24 @@ static fv_status project(fv_decoder *dec, const fv_forward_batch *pass, fv_forwa
     return spread(dec, queries, q, s->q);
 }
 
-/* Attention of `seqs`: all rows, or the wanted ones, which are the last. */
+/* Attention of `seqs`, all rows or the wanted ones, which are the last, to the keys and values of the layer, or
+ * of that whose it shares. */
 static fv_status attend(fv_decoder *dec, const fv_forward_batch *pass, const fv_forward_tables *t,
                         fv_attn_seq *seqs, int32_t l, fv_tensor q, fv_tensor o) {
+    const int32_t held = fv_text_kv_layer(dec->cfg, l);
     for (int32_t b = 0; b < pass->n_seq; b++) {
         const fv_forward_seq *seq = &pass->seq[b];
-        const uint8_t *share = seq->share ? seq->share[l] : NULL;
-        seqs[b].tables = fv_kv_runs(seq->kv, l);
+        const uint8_t *share = seq->share ? seq->share[held] : NULL;
+        seqs[b].tables = fv_kv_runs(seq->kv, held);
         seqs[b].share = share ? share + seq->n_rows - seqs[b].n_rows : NULL;
         seqs[b].n_first = seq->share_first;
         seqs[b].n = seq->n;
-        fv_forward_tables_window(dec->cfg, pass, t, b, l, &seqs[b]);
-        fv_forward_tables_mask(dec->cfg, t, b, l, &seqs[b]);
+        fv_forward_tables_window(dec->cfg, pass, t, b, held, &seqs[b]);
+        fv_forward_tables_mask(dec->cfg, t, b, held, &seqs[b]);
+        if (held < t->l0) FV_TRY(fv_forward_tables_mask_held(pass, b, held, &dec->host, &seqs[b]));
     }
     fv_attn_args a = {.q = q,
                       .o = o,
-                      .lse = fv_captures_lse(&t->captures, pass, l, q.rows),
                       .kv_dtype = fv_kv_get_shape(pass->seq[0].kv)->dtype,
                       .n_head = dec->cfg->n_head,
                       .n_kv = dec->cfg->n_kv,
@@ -547,6 +570,8 @@ static fv_status attend(fv_decoder *dec, const fv_forward_batch *pass, const fv_
                       .scale = fv_attention_scale(dec->cfg),
                       .slides = dec->cfg->slides[l],
                       .seqs = seqs};
+    if (held != l) return dec->be->ops->attention(dec->be, &a);
+    a.lse = fv_captures_lse(&t->captures, pass, l, q.rows);
     if (!a.lse.data && t->packed.any) a.lse = fv_tensor_rows(t->packed.lse, 0, q.rows);
     if (!a.lse.data && dec->watcher) a.lse = fv_tensor_rows(dec->lse, 0, q.rows);
     FV_TRY(dec->be->ops->attention(dec->be, &a));
@@ -557,16 +582,22 @@ static fv_status attend(fv_decoder *dec, const fv_forward_batch *pass, const fv_
     return dec->watcher(dec->watcher_user, pass, l, &a);
 }
 
-/* Makes the inner activations of a dense FFN, in s->gate, of s->h. */
+/* The part of FFN scratch x that a layer of the weight's width uses. */
+static fv_tensor ffn_part(fv_tensor x, fv_tensor weight) {
+    return fv_tensor_of(x.data, x.dtype, x.rows, weight.rows);
+}
+
+/* Makes the inner activations of a dense FFN, in the part of s->gate, of s->h. */
 static fv_status ffn_inner(fv_decoder *dec, const fv_text_layer *w, const layer_scratch *s) {
+    const fv_tensor gate = ffn_part(s->gate, w->gate), up = ffn_part(s->up, w->up);
     fv_linear_args in = {
         .x = s->h,
         .n_part = 2,
-        .part = {{w->gate, w->gate_bias, s->gate, false}, {w->up, w->up_bias, s->up, false}}};
+        .part = {{w->gate, w->gate_bias, gate, false}, {w->up, w->up_bias, up, false}}};
     FV_TRY(dec->be->ops->linear(dec->be, &in));
-    FV_TRY(fv_adapter_add(dec, s->adapters, w, &w->gate, s->h, s->gate));
-    FV_TRY(fv_adapter_add(dec, s->adapters, w, &w->up, s->h, s->up));
-    fv_activate_args act = {.act = dec->cfg->act, .x = s->gate, .gate = s->up, .y = s->gate};
+    FV_TRY(fv_adapter_add(dec, s->adapters, w, &w->gate, s->h, gate));
+    FV_TRY(fv_adapter_add(dec, s->adapters, w, &w->up, s->h, up));
+    fv_activate_args act = {.act = dec->cfg->act, .x = gate, .gate = up, .y = gate};
     return dec->be->ops->activate(dec->be, &act);
 }
 
@@ -625,8 +656,8 @@ static fv_status ffn(fv_decoder *dec, const fv_text_layer *w, const layer_scratc
         return add_output(dec, s->h, w->mlp_post_norm, x);
     }
     FV_TRY(ffn_inner(dec, w, s));
-    return linear_add(dec, s->gate, (layer_output){w, &w->down, w->down_bias, w->mlp_post_norm}, s,
-                      x);
+    return linear_add(dec, ffn_part(s->gate, w->gate),
+                      (layer_output){w, &w->down, w->down_bias, w->mlp_post_norm}, s, x);
 }
 
 /* Runs the recurrent layers ahead of layer l's attention, over all rows. */
@@ -661,9 +692,43 @@ static fv_status own_heads(fv_decoder *dec, int32_t l, const layer_scratch *s, f
     return FV_OK;
 }
 
-/* x *= the layer's number, if it has one. */
-static fv_status scale_layer(fv_decoder *dec, const fv_text_layer *w, fv_tensor x) {
+/* Ends layer l: adds what its own embeddings give, then x *= the layer's number, if there are such. */
+static fv_status end_layer(fv_decoder *dec, int32_t l, const layer_scratch *s, fv_tensor x) {
+    const fv_text_layer *w = &dec->w.layer[l];
+    if (dec->cfg->d_input) FV_TRY(fv_layer_inputs_add(dec, &s->inputs, l, s->adapters, s->h, x));
     return w->scale.data ? scale_rows(dec, x, w->scale, x, false) : FV_OK;
+}
+
+/* Runs a layer that shares keys and values over rows x, all or the wanted ones. */
+static fv_status shared_layer(fv_decoder *dec, const fv_forward_batch *pass, fv_forward_tables *t,
+                              int32_t l, bool few, const layer_scratch *s, fv_tensor x) {
+    const fv_text_layer *w = &dec->w.layer[l];
+    const bool placed = fv_heads_placed(dec->cfg, l);
+    const int32_t rope = fv_text_rope(dec->cfg, l);
+    const fv_tensor none = {0}, raw = placed ? s->raw_q : s->q;
+    fv_tensor o = s->o;
+    fv_linear_args a = {.x = s->h, .n_part = 1, .part = {{w->q, none, raw, false}}};
+    FV_TRY(norm(dec, x, w->attn_norm, s->h));
+    FV_TRY(dec->be->ops->linear(dec->be, &a));
+    FV_TRY(fv_adapter_add(dec, s->adapters, w, &w->q, s->h, raw));
+    FV_TRY(fv_heads_norm(dec, raw, fv_heads_of(dec->cfg, l).d, w->q_norm));
+    if (placed) FV_TRY(fv_heads_put_queries(dec, l, raw, s->q));
+    FV_TRY(fv_decoder_rope(dec, none, s->q, few ? t->cos_wanted[rope] : t->cos[rope],
+                           few ? t->sin_wanted[rope] : t->sin[rope]));
+    FV_TRY(attend(dec, pass, t, few ? t->attn_wanted : t->attn, l, s->q, s->o));
+    FV_TRY(own_heads(dec, l, s, &o));
+    FV_TRY(linear_add(dec, o, (layer_output){w, &w->o, none, w->attn_post_norm}, s, x));
+    FV_TRY(ffn(dec, w, s, x));
+    return end_layer(dec, l, s, x);
+}
+
+/* Runs those that follow layer l, which is the last one or has none. */
+static fv_status shared_layers(fv_decoder *dec, const fv_forward_batch *pass, fv_forward_tables *t,
+                               int32_t l, bool few, const layer_scratch *s, fv_tensor x) {
+    const fv_text_config *c = dec->cfg;
+    for (int32_t i = c->n_layer; l == c->n_layer - 1 && i < fv_text_layers(c); i++)
+        FV_TRY(shared_layer(dec, pass, t, i, few, s, x));
+    return FV_OK;
 }
 
 /* A layer, and the rows that compute their own queries and keys in it. */
@@ -684,7 +749,8 @@ static fv_status layer_all_rows(fv_decoder *dec, const fv_forward_batch *pass, f
     FV_TRY(own_heads(dec, at.l, s, &o));
     FV_TRY(linear_add(dec, o, (layer_output){w, &w->o, w->o_bias, w->attn_post_norm}, s, pass->x));
     FV_TRY(ffn(dec, w, s, pass->x));
-    return scale_layer(dec, w, pass->x);
+    FV_TRY(end_layer(dec, at.l, s, pass->x));
+    return shared_layers(dec, pass, t, at.l, false, s, pass->x);
 }
 
 /* Runs the last layer: every row appends its key and value, only wanted rows continue. For a prompt
@@ -712,8 +778,10 @@ static fv_status layer_wanted_rows(fv_decoder *dec, fv_forward_batch *pass, fv_f
     FV_TRY(own_heads(dec, at.l, &few, &o));
     FV_TRY(linear_add(dec, o, (layer_output){w, &w->o, w->o_bias, w->attn_post_norm}, &few,
                       pass->out));
+    if (dec->cfg->d_input) FV_TRY(fv_layer_inputs_pick(dec, &s->inputs, t->wanted, &few.inputs));
     FV_TRY(ffn(dec, w, &few, pass->out));
-    return scale_layer(dec, w, pass->out);
+    FV_TRY(end_layer(dec, at.l, &few, pass->out));
+    return shared_layers(dec, pass, t, at.l, true, &few, pass->out);
 }
 
 static size_t pass_bytes(const fv_decoder *dec, const fv_forward_batch *pass,
@@ -781,6 +849,7 @@ fv_status fv_decoder_layers(fv_decoder *dec, fv_forward_batch *pass, int32_t l0,
     FV_TRY(fv_forward_tables_put(c, pass, &t, dec->rope, &dec->host, &dec->ws));
     layer_scratch s = cut_scratch(dec, t.n_rows, &t.adapters);
     cut_subset(dec, t.most, &s);
+    if (c->d_input) FV_TRY(fv_layer_inputs_fill(dec, pass, &s.inputs));
     if (dec->watcher) dec->lse = fv_workspace_cut(&dec->ws, FV_F32, t.n_rows, c->n_head);
     FV_TRY(carry_queries(dec, pass, l0, s.q, true));
     bool few = t.n_wanted < t.n_rows;

@@ -28,6 +28,9 @@
  * borrows use the queries and keys that the same rows had in the source layer, and compute values
  * only. A pass may carry sequences of different source layers.
  *
+ * Layers that share keys and values (config.h, n_sharer) follow the last layer in the same call. Only
+ * wanted rows run through them.
+ *
  * A layer whose store is packed (kv/packed.h) merges attention on its packed tokens with attention
  * on raw rows; such a layer can have no captures and no shares.
  *
@@ -38,7 +41,7 @@
 
 typedef struct fv_decoder fv_decoder; /* opaque; borrows backend, config and host weights */
 
-/* FV_EUNSUPPORTED for recurrent layers on another device than the host. */
+/* FV_EUNSUPPORTED for recurrent layers or per-layer embeddings on another device than the host. */
 fv_status fv_decoder_open(fv_backend *be, const fv_text_config *cfg, const fv_text_weights *host,
                           fv_decoder **out);
 void fv_decoder_close(fv_decoder *dec); /* NULL is fine */
@@ -92,6 +95,10 @@ typedef struct fv_forward_seq {
      * layers. */
     fv_tensor embeds;
     const int32_t *embed_at;
+    /* With per-layer embeddings: the id of the text token at position p is ids[p - ids_from]; visual
+     * tokens are rows of `embeds`. */
+    const int32_t *ids;
+    int32_t ids_from;
     int32_t wanted; /* number of last rows whose output of the last layer is wanted */
     int32_t n_capture;
     const fv_forward_capture *capture; /* [n_capture] */

@@ -14,14 +14,16 @@ struct fv_decoder {
     fv_backend *be;
     const fv_text_config *cfg;
     fv_text_weights w;
-    fv_workspace ws;             /* activations of a pass */
-    fv_workspace head_ws;        /* activations of the head; its inputs are in ws */
-    fv_workspace experts_ws;     /* those of a mixture of experts, for the tokens of one call */
-    fv_workspace adapter_ws;     /* those of an adapter, likewise */
-    fv_rope rope[2];             /* [fv_text_rope, fv_text_query_rope] */
-    float *made;                 /* weights that differ from the file: norms of 1 + w, scales */
-    fv_tensor factor;            /* [1, d] embed_scale; absent without it */
-    fv_tensor residual;          /* [1, d] residual_scale; absent without it */
+    fv_workspace ws;         /* activations of a pass */
+    fv_workspace head_ws;    /* activations of the head; its inputs are in ws */
+    fv_workspace experts_ws; /* those of a mixture of experts, for the tokens of one call */
+    fv_workspace adapter_ws; /* those of an adapter, likewise */
+    fv_rope rope[2];         /* [fv_text_rope, fv_text_query_rope] */
+    float *made;             /* weights that differ from the file: norms of 1 + w, scales */
+    fv_tensor factor;        /* [1, d] embed_scale; absent without it */
+    fv_tensor residual;      /* [1, d] residual_scale; absent without it */
+    /* [1, p] each, with per-layer embeddings: d^-1/2, p^1/2 and 2^-1/2 (layer_inputs.h) */
+    fv_tensor input_by[3];
     fv_tensor ones, zeros;       /* [1, D] and [1, H D], where layers have heads of their own */
     fv_arena host;               /* the pass's tables */
     fv_decoder_watcher *watcher; /* or NULL */
@@ -30,6 +32,9 @@ struct fv_decoder {
     fv_tensor lse;                 /* [rows, H] log-sum-exp of a watched pass */
     atomic_ullong n_layer_run;
 };
+
+/* The id whose embedding a token of text has. */
+int32_t fv_decoder_embedded_as(const fv_text_config *c, int32_t id);
 
 /* Makes queries or keys x [n, heads * D] from the projection's output: RMSNorm of each head by
  * `weight`, unless that is absent, then rotation. */

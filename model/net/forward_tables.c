@@ -55,12 +55,29 @@ static fv_status keep_causal(const fv_text_config *cfg, const int32_t *masked_ta
 
 void fv_forward_tables_mask(const fv_text_config *cfg, const fv_forward_tables *t, int32_t b,
                             int32_t l, fv_attn_seq *at) {
-    if (!cfg->image_slides) return;
     const bool few = at == &t->attn_wanted[b];
-    if (cfg->slides[l])
+    if (!cfg->image_slides || cfg->slides[l])
         at->masked_tail = few ? t->whole_wanted[b] : t->whole[b];
     else
         at->masked_tail = few ? t->causal_wanted[b] : t->causal[b];
+}
+
+fv_status fv_forward_tables_mask_held(const fv_forward_batch *pass, int32_t b, int32_t l,
+                                      fv_arena *arena, fv_attn_seq *at) {
+    const fv_forward_seq *seq = &pass->seq[b];
+    int32_t n = at->n_rows, *masked_tail;
+    FV_TRY(FV_ARENA_NEW(arena, (size_t)n * FV_N_SEG, masked_tail));
+    for (int s = 0; s < FV_N_SEG; s++) {
+        const int32_t *held = fv_kv_positions(seq->kv, l, 0, (fv_kv_segment)s);
+        const int32_t len = fv_kv_len(seq->kv, l, 0, (fv_kv_segment)s);
+        for (int32_t i = 0; i < n; i++) {
+            int32_t later = 0;
+            while (later < len && held[len - 1 - later] > seq->pos[seq->n_rows - n + i]) later++;
+            masked_tail[s * n + i] = later;
+        }
+    }
+    at->masked_tail = masked_tail;
+    return FV_OK;
 }
 
 /* masked_tail[s][i]: entries of segment s after query i in this forward batch, unless the sequence
@@ -200,7 +217,7 @@ static fv_status make_sets(const fv_forward_batch *pass, int32_t l0, int32_t l1,
 fv_status fv_forward_tables_make(const fv_text_config *cfg, const fv_forward_batch *pass,
                                  int32_t l0, int32_t l1, fv_arena *arena, fv_forward_tables *t) {
     int32_t n_wanted = 0, n = pass->n_seq;
-    *t = (fv_forward_tables){0};
+    *t = (fv_forward_tables){.l0 = l0};
     for (int32_t b = 0; b < n; b++) {
         t->n_rows += pass->seq[b].n_rows;
         n_wanted += pass->seq[b].wanted;
@@ -238,6 +255,7 @@ size_t fv_forward_tables_bytes(const fv_text_config *cfg, const fv_forward_batch
     size_t bytes = (size_t)n_angles * fv_workspace_need(FV_F32, t->n_rows, half) +
                    fv_captures_bytes(cfg, pass) +
                    fv_packed_forward_bytes(cfg, pass, &t->packed, t->n_rows);
+    if (cfg->n_sharer) bytes += (size_t)n_angles * fv_workspace_need(FV_F32, t->n_wanted, half);
     for (int32_t i = 0; i < t->n_set; i++)
         bytes += (size_t)n_angles * fv_workspace_need(FV_F32, t->set[i].n, half);
     return bytes;
@@ -261,18 +279,23 @@ static fv_status put_angles(const fv_forward_tables *t, const fv_rope *rope,
     return dev->ops->copy_async(dev, sines->data, s, bytes);
 }
 
-static fv_status put_set(const fv_forward_tables *t, int32_t rope, fv_query_rows *set,
-                         fv_workspace *ws) {
-    fv_tensor c = t->cos[rope], s = t->sin[rope];
-    set->cos[rope] = c;
-    set->sin[rope] = s;
-    if (set->all) return FV_OK;
-    set->cos[rope] = fv_workspace_cut(ws, FV_F32, set->n, c.cols);
-    set->sin[rope] = fv_workspace_cut(ws, FV_F32, set->n, c.cols);
-    fv_index_select_args cosines = {.table = c, .y = set->cos[rope], .ids = set->row};
-    fv_index_select_args sines = {.table = s, .y = set->sin[rope], .ids = set->row};
+/* Gathers the angles of rows row[n]. */
+static fv_status put_some(const fv_forward_tables *t, int32_t rope, const int32_t *row, int32_t n,
+                          fv_workspace *ws, fv_tensor *c, fv_tensor *s) {
+    *c = fv_workspace_cut(ws, FV_F32, n, t->cos[rope].cols);
+    *s = fv_workspace_cut(ws, FV_F32, n, t->sin[rope].cols);
+    fv_index_select_args cosines = {.table = t->cos[rope], .y = *c, .ids = row};
+    fv_index_select_args sines = {.table = t->sin[rope], .y = *s, .ids = row};
     FV_TRY(ws->be->ops->index_select(ws->be, &cosines));
     return ws->be->ops->index_select(ws->be, &sines);
+}
+
+static fv_status put_set(const fv_forward_tables *t, int32_t rope, fv_query_rows *set,
+                         fv_workspace *ws) {
+    set->cos[rope] = t->cos[rope];
+    set->sin[rope] = t->sin[rope];
+    if (set->all) return FV_OK;
+    return put_some(t, rope, set->row, set->n, ws, &set->cos[rope], &set->sin[rope]);
 }
 
 fv_status fv_forward_tables_put(const fv_text_config *cfg, const fv_forward_batch *pass,
@@ -282,6 +305,9 @@ fv_status fv_forward_tables_put(const fv_text_config *cfg, const fv_forward_batc
         const fv_rope_config *scaled = k == 1 && cfg->rope.query_beta != 0 ? &cfg->rope : NULL;
         FV_TRY(put_angles(t, &rope[k], scaled, arena, ws, &t->cos[k], &t->sin[k]));
         for (int32_t i = 0; i < t->n_set; i++) FV_TRY(put_set(t, k, &t->set[i], ws));
+        if (cfg->n_sharer)
+            FV_TRY(
+                put_some(t, k, t->wanted, t->n_wanted, ws, &t->cos_wanted[k], &t->sin_wanted[k]));
     }
     fv_packed_forward_put(cfg, pass, &t->packed, t->n_rows, ws);
     return fv_captures_cut(ws, arena, cfg, pass, &t->captures);

@@ -27,13 +27,14 @@ typedef struct fv_query_rows {
 } fv_query_rows;
 
 typedef struct fv_forward_tables {
-    int32_t n_rows, n_wanted;
+    int32_t n_rows, n_wanted, l0;
     fv_rope_pos *rope_pos;    /* [n_rows] positions by which rows are rotated */
     int32_t *wanted;          /* [n_wanted] rows that continue in the last layer */
     fv_tensor cos[2], sin[2]; /* [n_rows, D/2] on the device, for each RoPE of the model */
-    fv_kv_write_seq *write;   /* [n_seq] all rows */
-    fv_attn_seq *attn;        /* [n_seq] every row a query */
-    fv_attn_seq *attn_wanted; /* [n_seq] the wanted ones */
+    fv_tensor cos_wanted[2], sin_wanted[2]; /* those of the wanted rows, where layers share */
+    fv_kv_write_seq *write;                 /* [n_seq] all rows */
+    fv_attn_seq *attn;                      /* [n_seq] every row a query */
+    fv_attn_seq *attn_wanted;               /* [n_seq] the wanted ones */
     /* [n_seq] masked_tail of all rows, and of the wanted ones; with image_slides layers that do not
      * slide have one of their own, in which images are not whole */
     const int32_t **whole, **whole_wanted, **causal, **causal_wanted;
@@ -66,6 +67,11 @@ void fv_forward_tables_window(const fv_text_config *cfg, const fv_forward_batch 
 /* Sets what the rows of `at`, all of the sequence or the wanted ones, see of later rows in layer l. */
 void fv_forward_tables_mask(const fv_text_config *cfg, const fv_forward_tables *t, int32_t b,
                             int32_t l, fv_attn_seq *at);
+
+/* The same for a layer below the pass's first, whose store already holds the prompt's later rows: masks those
+ * at later positions than each row of `at`. */
+fv_status fv_forward_tables_mask_held(const fv_forward_batch *pass, int32_t b, int32_t l,
+                                      fv_arena *arena, fv_attn_seq *at);
 
 /* Bytes of scratch that the next call cuts. */
 size_t fv_forward_tables_bytes(const fv_text_config *cfg, const fv_forward_batch *pass,

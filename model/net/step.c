@@ -92,6 +92,8 @@ static fv_status run(fv_model_runner *st, const fv_step_seq *seq, int32_t n_seq,
                                        .n_rows = seq[b].n,
                                        .pos = pos + at,
                                        .seg = seg + at,
+                                       .ids = ids + at,
+                                       .ids_from = seq[b].pos,
                                        .wanted = seq[b].partial ? 0 : 1,
                                        .observe = fv_kv_get_sequence(seq[b].kv)->expand.on,
                                        .n = fv_kv_get_sequence(seq[b].kv)->n};

@@ -228,23 +228,30 @@ static fv_status feed(fv_vision *v, const fv_vision_layer *w, tower_scratch *s) 
         .n_part = 2,
         .part = {{w->gate, w->gate_bias, s->gate, false}, {w->fc1, w->fc1_bias, s->m, false}}};
     fv_activate_args a = {.act = v->cfg->act, .x = s->gate, .gate = s->m, .y = s->m};
+    if (v->cfg->clipped) {
+        FV_TRY(fv_vision_linear_clipped(v, s->h, s->q, w->gate, &w->gate_clip, s->gate));
+        FV_TRY(fv_vision_linear_clipped(v, s->h, s->q, w->fc1, &w->fc1_clip, s->m));
+        return v->be->ops->activate(v->be, &a);
+    }
     FV_TRY(v->be->ops->linear(v->be, &both));
     return v->be->ops->activate(v->be, &a);
 }
 
-/* x = x + norm(y W^T) */
-static fv_status add_normed(fv_vision *v, fv_tensor y, fv_tensor w, fv_tensor by,
-                            tower_scratch *s) {
+/* x = x + norm(y W^T); a clipped y is overwritten. */
+static fv_status add_normed(fv_vision *v, fv_tensor y, fv_tensor w, const fv_vision_clip *clip,
+                            fv_tensor by, tower_scratch *s) {
     fv_activate_args add = {.act = FV_ACT_NONE, .x = s->h, .y = s->x, .accumulate = true};
-    FV_TRY(fv_vision_linear(v, y, w, (fv_tensor){0}, s->h, false));
+    if (v->cfg->clipped)
+        FV_TRY(fv_vision_linear_clipped(v, y, y, w, clip, s->h));
+    else
+        FV_TRY(fv_vision_linear(v, y, w, (fv_tensor){0}, s->h, false));
     FV_TRY(layer_norm(v, s->h, by, (fv_tensor){0}, s->h));
     return v->be->ops->activate(v->be, &add);
 }
 
 /* x = x + factors * (y W^T + b) */
 static fv_status add_to_x(fv_vision *v, fv_tensor y, fv_tensor w, fv_tensor b, fv_tensor factors,
-                          fv_tensor post_norm, tower_scratch *s) {
-    if (post_norm.data) return add_normed(v, y, w, post_norm, s);
+                          tower_scratch *s) {
     if (!v->cfg->layer_scale) return fv_vision_linear(v, y, w, b, s->x, true);
     int32_t row = 0;
     fv_index_select_args widen = {.table = factors, .y = s->factors, .ids = &row};
@@ -257,24 +264,36 @@ static fv_status add_to_x(fv_vision *v, fv_tensor y, fv_tensor w, fv_tensor b, f
     return v->be->ops->activate(v->be, &add);
 }
 
-static fv_status layer(fv_vision *v, int32_t l, tower_scratch *s) {
-    const fv_vision_layer *w = &v->w.layer[l];
-    bool windows = v->cfg->window && !v->cfg->whole[l];
-    FV_TRY(layer_norm(v, s->x, w->norm1, w->norm1_bias, s->h));
+/* Makes queries, keys and values of s->h. */
+static fv_status project(fv_vision *v, const fv_vision_layer *w, tower_scratch *s) {
     fv_linear_args in = {.x = s->h,
                          .n_part = 3,
                          .part = {{w->q, w->q_bias, s->q, false},
                                   {w->k, w->k_bias, s->k, false},
                                   {w->v, w->v_bias, s->v, false}}};
-    FV_TRY(v->be->ops->linear(v->be, &in));
+    if (!v->cfg->clipped) return v->be->ops->linear(v->be, &in);
+    FV_TRY(fv_vision_linear_clipped(v, s->h, s->o, w->q, &w->q_clip, s->q));
+    FV_TRY(fv_vision_linear_clipped(v, s->h, s->o, w->k, &w->k_clip, s->k));
+    return fv_vision_linear_clipped(v, s->h, s->o, w->v, &w->v_clip, s->v);
+}
+
+static fv_status layer(fv_vision *v, int32_t l, tower_scratch *s) {
+    const fv_vision_layer *w = &v->w.layer[l];
+    bool windows = v->cfg->window && !v->cfg->whole[l];
+    FV_TRY(layer_norm(v, s->x, w->norm1, w->norm1_bias, s->h));
+    FV_TRY(project(v, w, s));
     FV_TRY(norm_queries_keys(v, w, s));
     if (v->cfg->head_norms) FV_TRY(fv_vision_heads(v, w, &s->q, &s->k, s->v, &s->o, &s->h));
     FV_TRY(turn(v, s));
     FV_TRY(attend(v, windows ? &s->windows : &s->tiles, s));
-    FV_TRY(add_to_x(v, s->o, w->o, w->o_bias, w->scale1, w->attn_post_norm, s));
+    if (v->cfg->post_norms)
+        FV_TRY(add_normed(v, s->o, w->o, &w->o_clip, w->attn_post_norm, s));
+    else
+        FV_TRY(add_to_x(v, s->o, w->o, w->o_bias, w->scale1, s));
     FV_TRY(layer_norm(v, s->x, w->norm2, w->norm2_bias, s->h));
     FV_TRY(feed(v, w, s));
-    return add_to_x(v, s->m, w->fc2, w->fc2_bias, w->scale2, w->mlp_post_norm, s);
+    if (v->cfg->post_norms) return add_normed(v, s->m, w->fc2, &w->fc2_clip, w->mlp_post_norm, s);
+    return add_to_x(v, s->m, w->fc2, w->fc2_bias, w->scale2, s);
 }
 
 /* Orders patches by row: raster order, or window by window and token by token inside a window. */

@@ -109,6 +109,47 @@ fv_status fv_vision_heads(fv_vision *v, const fv_vision_layer *w, fv_tensor *q, 
     return FV_OK;
 }
 
+/* ---- clipped linear layers ------------------------------------------------------------------- */
+
+/* Rows of x within [low, high], into y. */
+typedef struct clamping {
+    fv_tensor x, y;
+    float low, high;
+} clamping;
+
+static void clamp_row(void *arg, fv_backend *be, int32_t slot, int32_t i) {
+    const clamping *c = arg;
+    const float *x = fv_tensor_rows(c->x, i, 1).data;
+    float *y = fv_tensor_rows(c->y, i, 1).data;
+    (void)be;
+    (void)slot;
+    for (int32_t k = 0; k < c->x.cols; k++) {
+        const float above = x[k] < c->low ? c->low : x[k];
+        y[k] = above > c->high ? c->high : above;
+    }
+}
+
+static fv_status clamp(fv_vision *v, fv_tensor x, fv_tensor low, fv_tensor high, fv_tensor y) {
+    clamping c = {.x = x, .y = y};
+    widen_row(low.data, low.dtype, 1, &c.low);
+    widen_row(high.data, high.dtype, 1, &c.high);
+    assert(x.dtype == FV_F32 && y.dtype == FV_F32);
+    FV_TRY(v->be->ops->sync(v->be));
+    if (c.low <= c.high) return fv_backend_each(v->be, x.rows, clamp_row, &c);
+    return fv_fail_origin(FV_FAIL(FV_EDATA,
+                                  "a linear layer of the vision tower is clipped between %g and "
+                                  "%g: is the download damaged?",
+                                  (double)c.low, (double)c.high),
+                          FV_ORIGIN_CHECKPOINT);
+}
+
+fv_status fv_vision_linear_clipped(fv_vision *v, fv_tensor x, fv_tensor clipped, fv_tensor w,
+                                   const fv_vision_clip *clip, fv_tensor y) {
+    FV_TRY(clamp(v, x, clip->in_min, clip->in_max, clipped));
+    FV_TRY(fv_vision_linear(v, clipped, w, (fv_tensor){0}, y, false));
+    return clamp(v, y, clip->out_min, clip->out_max, y);
+}
+
 /* ---- means ---------------------------------------------------------------------------------- */
 
 fv_status fv_vision_open_gemma4(fv_vision *v, fv_projector_weights *p) {

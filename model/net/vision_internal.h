@@ -66,6 +66,10 @@ fv_status fv_vision_embed_axes(fv_vision *v, fv_tensor patches, const int32_t *o
 fv_status fv_vision_heads(fv_vision *v, const fv_vision_layer *w, fv_tensor *q, fv_tensor *k,
                           fv_tensor values, fv_tensor *o, fv_tensor *h);
 
+/* y = x W^T, with x clipped into `clipped`, which may be x, and y clipped in place. */
+fv_status fv_vision_linear_clipped(fv_vision *v, fv_tensor x, fv_tensor clipped, fv_tensor w,
+                                   const fv_vision_clip *clip, fv_tensor y);
+
 /* Makes the factors that files do not have; and the means' bias and factor, in place. */
 fv_status fv_vision_open_gemma4(fv_vision *v, fv_projector_weights *p);
 fv_status fv_vision_standardize(fv_vision *v, fv_tensor features);

@@ -160,6 +160,11 @@ static fv_status make_positions(fv_vision *v) {
 fv_status fv_vision_open(fv_backend *be, const fv_vision_config *cfg,
                          const fv_vision_weights *tower, const fv_projector_weights *projector,
                          fv_vision **out) {
+    if (cfg->clipped && be->device != fv_device_host())
+        return FV_FAIL(FV_EUNSUPPORTED,
+                       "the vision tower's linear layers are clipped, which %s does not compute: "
+                       "use --device cpu",
+                       be->ops->name);
     fv_vision *v = calloc(1, sizeof *v);
     if (!v) return FV_FAIL(FV_ENOMEM, "out of memory for the vision tower");
     *v = (fv_vision){.be = be, .cfg = cfg, .ws = {.be = be}};

@@ -22,6 +22,9 @@ typedef struct fv_text_layer {
     /* With dense_beside: norms of the router's input (in files its factors, [1, d]) and of the experts',
      * of the dense FFN's output and of theirs; a factor of each expert [1, E]. */
     fv_tensor router_norm, experts_norm, dense_post_norm, experts_post_norm, expert_scale;
+    /* With per-layer embeddings of width p (layer_inputs.h): [p, d] [d, p] [1, d]; and this layer's rows
+     * [p, d] of input_project below, which the decoder fills in. */
+    fv_tensor input_gate, input_out, input_norm, input_rows;
     fv_tensor shared_gate; /* [1, d] with a shared expert, whose matrices gate, up and down are */
     /* A recurrent layer has these in place of q, k, v and o: Hv value heads, C columns. */
     fv_tensor delta_qkv, delta_z, delta_b, delta_a; /* [C, d] [Hv Dv, d] [Hv, d] [Hv, d] */
@@ -31,12 +34,20 @@ typedef struct fv_text_layer {
 } fv_text_layer;
 
 typedef struct fv_text_weights {
-    fv_tensor embed;          /* [vocab, d] */
-    fv_text_layer *layer;     /* [N] */
+    fv_tensor embed;      /* [vocab, d] */
+    fv_text_layer *layer; /* [N + n_sharer]; those that share have no k, v and k_norm */
+    /* With per-layer embeddings of width p: [vocab, (N + n_sharer) p], [(N + n_sharer) p, d], [1, p].
+     * The table is only ever read row by row where the file is mapped. */
+    fv_tensor input_table, input_project, input_norm;
     fv_text_layer *recurrent; /* [N, recurrent layers ahead of each]; absent without them */
     fv_tensor norm;           /* [1, d] */
     fv_tensor head;           /* [vocab, d]; the embedding itself when tied */
 } fv_text_weights;
+
+/* Bounds of a linear layer's input and output, [1, 1] each. */
+typedef struct fv_vision_clip {
+    fv_tensor in_min, in_max, out_min, out_max;
+} fv_vision_clip;
 
 typedef struct fv_vision_layer {
     fv_tensor norm1, norm1_bias, norm2, norm2_bias;       /* [1, d] */
@@ -48,6 +59,7 @@ typedef struct fv_vision_layer {
     fv_tensor q_norm, k_norm, scale1,
         scale2; /* [1, d], of norms [1, D] with qk_norm_heads or head_norms, or absent */
     fv_tensor attn_post_norm, mlp_post_norm; /* [1, d], with post_norms */
+    fv_vision_clip q_clip, k_clip, v_clip, o_clip, gate_clip, fc1_clip, fc2_clip; /* with clipped */
 } fv_vision_layer;
 
 typedef struct fv_projector_weights {

@@ -282,6 +282,7 @@ static void add_family_keys(const shape *s, const fv_family *f, json_t *json) {
     }
     if (f->layout == FV_LAYOUT_GEMMA4) {
         fv_synth_gemma4_ids(s->image_token, json);
+        if (!strcmp(f->name, "gemma4")) fv_synth_gemma4_small(json_object_get(json, "text_config"));
         return;
     }
     if (f->tower_apart) {

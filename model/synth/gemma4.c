@@ -3,7 +3,7 @@
 
 #include "model/synth/internal.h"
 
-enum { POOL = 2, WINDOW = 40, POSITIONS = 512, TOKENS = 70 };
+enum { POOL = 2, WINDOW = 40, POSITIONS = 512, TOKENS = 70, SHARERS = 2, INPUT = 32 };
 
 void fv_synth_gemma4_types(json_t *t, json_int_t n) {
     json_t *types = json_array();
@@ -11,6 +11,23 @@ void fv_synth_gemma4_types(json_t *t, json_int_t n) {
         json_array_append_new(
             types, json_string(l % 2 == 0 && l + 1 < n ? "sliding_attention" : "full_attention"));
     json_object_set_new(t, "layer_types", types);
+    json_int_t shared = json_integer_value(json_object_get(t, "num_kv_shared_layers"));
+    if (shared == 0) return;
+    if (shared > n - 2) shared = n > 2 ? n - 2 : 0; /* one layer of each type has keys */
+    json_object_set_new(t, "num_kv_shared_layers", json_integer(shared));
+}
+
+/* What E2B and E4B have: further layers that share keys and values, with a wider FFN, and per-layer embeddings. */
+void fv_synth_gemma4_small(json_t *t) {
+    const json_int_t n = json_integer_value(json_object_get(t, "num_hidden_layers"));
+    json_object_set_new(t, "use_bidirectional_attention", json_null());
+    json_object_set_new(t, "hidden_size_per_layer_input", json_integer(INPUT));
+    json_object_set(t, "vocab_size_per_layer_input", json_object_get(t, "vocab_size"));
+    if (n < 2) return;
+    json_object_set_new(t, "num_kv_shared_layers", json_integer(SHARERS));
+    json_object_set_new(t, "use_double_wide_mlp", json_true());
+    json_object_set_new(t, "num_hidden_layers", json_integer(n + SHARERS));
+    fv_synth_gemma4_types(t, n + SHARERS);
 }
 
 /* Every second layer slides; full layers have heads twice as large, half as many of keys, and no
@@ -43,7 +60,7 @@ json_t *fv_synth_gemma4_tower(const char *family, const fv_synth_tower *s) {
                      "num_hidden_layers", s->n_layer, "num_attention_heads", s->n_head,
                      "num_key_value_heads", s->n_head, "head_dim", s->d / s->n_head, "patch_size",
                      s->patch, "pooling_kernel_size", POOL, "position_embedding_size", POSITIONS,
-                     "standardize", 1, "use_clipped_linears", 0);
+                     "standardize", 1, "use_clipped_linears", 1);
 }
 
 void fv_synth_gemma4_ids(int32_t image_token, json_t *json) {

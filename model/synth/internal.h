@@ -58,6 +58,7 @@ typedef struct fv_synth_tower {
 /* Adds Gemma 4's keys to a text model's, and makes vision_config; adds ids of special tokens to
  * config.json, and sizes to the processor's file. */
 void fv_synth_gemma4_text(json_t *t);
+void fv_synth_gemma4_small(json_t *t);               /* what E2B and E4B have besides */
 void fv_synth_gemma4_types(json_t *t, json_int_t n); /* layer_types of n layers */
 json_t *fv_synth_gemma4_tower(const char *family, const fv_synth_tower *s);
 void fv_synth_gemma4_ids(int32_t image_token, json_t *json);

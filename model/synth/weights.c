@@ -88,6 +88,8 @@ static void spread_of(const fv_tensor_spec *e, float *mean, float *std) {
     case FV_ROLE_HEAD: *std = 2 * linear; break;  /* logits with a spread of 2: a clear first */
     case FV_ROLE_EMBEDDING: *std = 0.6F; break;
     case FV_ROLE_BIAS: *std = 0.05F; break;
+    case FV_ROLE_LOWER: *mean = -1.5F, *std = 0.1F; break; /* one number in seven is clipped */
+    case FV_ROLE_UPPER: *mean = 1.5F, *std = 0.1F; break;
     case FV_ROLE_NORM: *mean = 1, *std = 0.1F; break;
     }
 }

@@ -4,7 +4,8 @@
  *     FFN          3 n d m
  *     gate         n d H D            (where there is one)
  * (attention is on rows of the store, which may be wider than the projections: model/net/heads_internal.h)
- * and those of its recurrent layers, which grow with n alone.
+ * and those of its recurrent layers, which grow with n alone. Layers that share keys and values run for one
+ * token, so they count with FV_FLOPS_EXECUTED only.
  *
  * A layer that uses queries and keys of another (Q Cache, section 3.2) does not project them: for
  * all tokens with lazy=gla, for visual tokens with lazy=vla. Its attention stays. */
@@ -33,7 +34,8 @@ double fv_plan_flops(const fv_plan *plan, const fv_flops_net *net, fv_flops_rule
         sum += 2 * wide * pairs + 3 * n * d * ffn;
         sum += n * (net->recurrent + (net->gated ? d * wide : 0));
     }
-    if (rule == FV_FLOPS_EXECUTED) sum += d * net->vocab;
+    if (rule == FV_FLOPS_EXECUTED)
+        sum += net->sharers + net->n_sharer * 2 * wide * n + d * net->vocab;
     if (rule == FV_FLOPS_SQUARE) sum += n * d * net->vocab;
     return rule == FV_FLOPS_VISUAL ? sum : 2 * sum;
 }

@@ -18,8 +18,12 @@ typedef struct fv_flops_net {
     const int64_t *ffn_of; /* [n_layer] its width for a token, with a mixture of experts that of the
                             * active ones together; NULL: d_ffn */
     const fv_flops_heads
-        *heads_of;    /* [n_layer] where layers differ; NULL: all have the plan's heads */
-    bool gated;       /* the projection of queries also makes a gate for attention's output */
+        *heads_of; /* [n_layer] where layers differ; NULL: all have the plan's heads */
+    bool gated;    /* the projection of queries also makes a gate for attention's output */
+    /* Layers after the last one, which share keys and values, see the last token alone: their number, and their
+     * multiply-adds for it without attention. */
+    int32_t n_sharer;
+    double sharers;
     double recurrent; /* multiply-adds of a token in the recurrent layers of one layer */
 } fv_flops_net;
 

@@ -28,10 +28,12 @@ static void borrow_keys(const fv_prefill_request *req, int32_t n_layer) {
 }
 
 /* Number of complete layers below `layer`: without those of a lazy block, or of layers compressed
- * together, that continues at `layer`. */
+ * together, that continues at `layer`, and without those that layers after the last one read. */
 static int32_t layers_done_of(const fv_prefill *p, int32_t b, int32_t layer) {
-    if (layer == fv_decoder_config(p->dec)->n_layer) return layer;
-    int32_t first = fv_plan_pair(p->req[b].plan, layer);
+    const fv_text_config *c = fv_decoder_config(p->dec);
+    if (layer == c->n_layer) return layer;
+    int32_t first = fv_plan_pair(p->req[b].plan, layer), shared = fv_text_first_shared(c);
+    if (shared < first) first = shared;
     if (first < layer) return first;
     return fv_kv_source_layer(p->req[b].kv, layer);
 }
@@ -235,6 +237,7 @@ static fv_status run_chunk(fv_prefill *p, int32_t from, int32_t to, int32_t l0, 
                                       .seg = rows->seg + a,
                                       .embeds = p->req[b].embeds,
                                       .embed_at = p->visual[b].row_at,
+                                      .ids = p->req[b].ids,
                                       .queries = carried_queries(p, b, a, e)};
         FV_TRY(fv_prefill_ask_captures(p, b, l0, l1, a, e, &seq[n_seq], &n_last[n_seq]));
         FV_TRY(ask_masks(p, b, l0, l1, &seq[n_seq]));
@@ -424,6 +427,8 @@ static bool misses_kept(const fv_prefill_request *req) {
 
 /* Refuses prompts that are empty, or whose last token the policy could drop or cannot run again. */
 static fv_status check_requests(const fv_prefill *p) {
+    const fv_text_config *c = fv_decoder_config(p->dec);
+    const int32_t n_layer = c->n_layer;
     for (int32_t b = 0; b < p->n_req; b++) {
         const fv_prefill_request *req = &p->req[b];
         assert(req->n_answer == 0 || (req->n_answer < req->n && !req->visual_mass));
@@ -437,6 +442,12 @@ static fv_status check_requests(const fv_prefill *p) {
                            "the prompt ends with an image, but pack=%s,first=packed runs its last "
                            "token again: put the question after the image",
                            req->plan->policy.stage[FV_STAGE_PACK].method->name);
+        if (req->row_logits && fv_prefill_edit_at(p, b, n_layer - 1) && c->n_sharer)
+            return FV_FAIL(
+                FV_EUNSUPPORTED,
+                "prompt_logprobs: this policy drops tokens ahead of layer %d, and layers "
+                "after it use the keys of the layer before: choose an earlier layer",
+                n_layer - 1);
         if (req->plan->prune.n_edit && req->seg[req->n - 1] == FV_SEG_VISUAL)
             return FV_FAIL(FV_EINVAL, "the prompt ends with an image, but this policy drops visual "
                                       "tokens: put the question after the image");

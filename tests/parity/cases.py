@@ -201,6 +201,20 @@ def recurrent_keys(rng, card, text):
     (text["rope_parameters"] if card["key_form"] == "v5" else text)["partial_rotary_factor"] = rng.choice(partial)
 
 
+def shared_keys(rng, card, text):
+    """What E2B and E4B have besides: layers that share keys and values, and embeddings of each layer."""
+    own, shared = rng.choice([2, 3, 4]), rng.randrange(0, 5)
+    every = ["sliding_attention", "full_attention"]
+    first = rng.sample(every, 2) + rng.choices(every, k=own - 2)
+    types = first + (rng.choices(every, k=shared - 1) + every[1:] if shared else [])
+    if not shared:
+        types[-1] = every[1]
+    # The class does not run layers that share without per-layer embeddings.
+    text |= {"num_hidden_layers": own + shared, "layer_types": types, "num_kv_shared_layers": shared,
+             "use_double_wide_mlp": rng.random() < 0.5, "use_bidirectional_attention": None,
+             "hidden_size_per_layer_input": rng.choice([12 if shared else 0, 8, 20, 32]), "vocab_size_per_layer_input": text["vocab_size"]}
+
+
 def gemma4_keys(rng, card, text):
     """What Gemma 4 has of its own: two kinds of heads, of which those that slide may be smaller and more."""
     heads, kv, dim = card["heads"]
@@ -220,6 +234,8 @@ def gemma4_keys(rng, card, text):
                                  "sliding_attention": {"rope_type": "default", "rope_theta": rng.choice([1e4, 300.0])}}}
     if not unified:
         text["hidden_size_per_layer_input"] = 0
+    if card.get("shared"):
+        shared_keys(rng, card, text)
     if card.get("experts"):
         experts = rng.choice([2, 5, 8, 16])
         text |= {"enable_moe_block": True, "num_experts": experts, "top_k_experts": rng.randrange(1, min(experts, 5)),

@@ -13,10 +13,10 @@ from cases import Case, deal
 # llava_mrope is LLaVA with the text model of a Qwen-VL family, and so with positions in a grid.
 FAMILIES = ["llava_next", "llava_onevision", "idefics3", "smolvlm", "llava_siglip", "llava_mrope",
             "internvl", "internvl_chat", "mistral3", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_5", "gemma3", "video_llava", "mobilevlm", "qwen2_vl_video", "qwen2_5_vl_video", "qwen3_vl_video", "qwen3_5_video", "video_llava_video",
-            "llava_granite", "llava_phi3", "ministral3", "qwen3_vl_moe", "qwen3_vl_moe_video", "qwen3_5_moe", "qwen3_5_moe_video", "pixtral", "shieldgemma2", "gemma4", "gemma4_unified", "gemma4_experts", *glm.FAMILIES, "lighton_ocr", "paddleocr_vl"]
+            "llava_granite", "llava_phi3", "ministral3", "qwen3_vl_moe", "qwen3_vl_moe_video", "qwen3_5_moe", "qwen3_5_moe_video", "pixtral", "shieldgemma2", "gemma4", "gemma4_unified", "gemma4_experts", "gemma4_shared", *glm.FAMILIES, "lighton_ocr", "paddleocr_vl"]
 # Families of the list that are others with a certain text model.
 WITH_TEXT = {"llava_granite": ("llava_next", "granite"), "llava_phi3": ("llava", "phi3"),
-             "ministral3": ("mistral3", "ministral3"), "gemma4_experts": ("gemma4", "gemma4_text")}
+             "ministral3": ("mistral3", "ministral3"), "gemma4_experts": ("gemma4", "gemma4_text"), "gemma4_shared": ("gemma4", "gemma4_text")}
 CLASSES = {"llava_next": "LlavaNext", "llava_onevision": "LlavaOnevision", "idefics3": "Idefics3",
            "smolvlm": "SmolVLM", "llava": "Llava", "internvl": "InternVL",
            "mistral3": "Mistral3", "pixtral": "Llava", "qwen2_vl": "Qwen2VL", "qwen2_5_vl": "Qwen2_5_VL", "qwen3_vl": "Qwen3VL", "qwen3_5": "Qwen3_5", "qwen3_5_moe": "Qwen3_5Moe", "qwen3_vl_moe": "Qwen3VLMoe",
@@ -149,7 +149,7 @@ def gemma4(rng, card, family):
             "num_hidden_layers": card["vision_layers"], "num_attention_heads": heads, "num_key_value_heads": heads,
             "head_dim": dim, "patch_size": patch, "pooling_kernel_size": merge,
             "position_embedding_size": 70 * merge + rng.randrange(9), "standardize": rng.random() < 0.5,
-            "use_clipped_linears": False, "rms_norm_eps": card["eps"],
+            "use_clipped_linears": bool(card["shared"]), "rms_norm_eps": card["eps"],
             "hidden_activation": rng.choice(["gelu_pytorch_tanh", "silu"]),
             "rope_parameters": {"rope_type": "axial", "rope_theta": rng.choice([100.0, 30.0])}}
 
@@ -347,7 +347,7 @@ def make_family_cases(n, seed, pairs=True):
         shapes = deal(rng, SHAPES, 3 * n)
         for i in range(n):
             card = {key: values[i] for key, values in dealt.items()}
-            card["experts"] = name == "gemma4_experts"
+            card["experts"], card["shared"] = name == "gemma4_experts", name == "gemma4_shared"
             if mrope and card["chat"]:  # whose images would be beside each other
                 card["n_image"] = 1
             config, tile = config_of(rng, card, family)

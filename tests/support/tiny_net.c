@@ -80,6 +80,31 @@ static void make_recurrent(tiny_net *net, float **at, uint64_t *state) {
     }
 }
 
+enum { INPUT = 8 };
+
+/* Numbers of per-layer embeddings, and of the norms of heads that such a model has. */
+static size_t input_numbers(const fv_text_config *c) {
+    size_t n = (size_t)fv_text_layers(c), d = (size_t)c->d_model, D = (size_t)c->d_head;
+    if (c->d_input == 0) return 0;
+    return n * (INPUT * ((size_t)c->vocab + 3 * d) + d + 2 * D) + INPUT;
+}
+
+static void make_inputs(tiny_net *net, float **at, uint64_t *state) {
+    const fv_text_config *c = &net->cfg;
+    int32_t n = fv_text_layers(c), d = c->d_model;
+    if (c->d_input == 0) return;
+    net->w.input_table = take(at, c->vocab, n * INPUT, state, 0);
+    net->w.input_project = take(at, n * INPUT, d, state, 0);
+    net->w.input_norm = take(at, 1, INPUT, state, 1);
+    for (fv_text_layer *w = net->w.layer; w < net->w.layer + n; w++) {
+        w->input_gate = take(at, INPUT, d, state, 0);
+        w->input_out = take(at, d, INPUT, state, 0);
+        w->input_norm = take(at, 1, d, state, 1);
+        w->q_norm = take(at, 1, c->d_head, state, 1);
+        w->k_norm = take(at, 1, c->d_head, state, 1);
+    }
+}
+
 void tiny_net_open_on(tiny_net *net, tiny_shape s, fv_dtype kv_dtype, const char *device,
                       const char *isa, int32_t threads) {
     int32_t d = s.n_head * s.d_head - 8; /* differs from H D, as in some models */
@@ -100,7 +125,14 @@ void tiny_net_open_on(tiny_net *net, tiny_shape s, fv_dtype kv_dtype, const char
                                        .section = {s.section[0], s.section[1], s.section[2]},
                                        .interleaved = s.interleaved},
                               .bos = -1}};
-    for (int32_t l = 0; l < s.n_layer; l += 2) net->cfg.slides[l] = s.window > 0;
+    for (int32_t l = 0; l < s.n_layer + s.sharers; l += 2) net->cfg.slides[l] = s.window > 0;
+    if (s.sharers) {
+        net->cfg.n_sharer = s.sharers;
+        net->cfg.d_input = INPUT;
+        net->cfg.qk_norm = true;
+        net->cfg.slide_d = s.d_head;
+        net->cfg.slide_kv = net->cfg.full_kv = s.n_kv;
+    }
     size_t q = (size_t)(s.n_head * s.d_head), kv = (size_t)(s.n_kv * s.d_head), dd = (size_t)d;
     if (s.recurrent) {
         net->cfg.recurrent = (fv_recurrent_config){
@@ -110,13 +142,14 @@ void tiny_net_open_on(tiny_net *net, tiny_shape s, fv_dtype kv_dtype, const char
     }
     size_t layer = 2 * dd + 3 * q * dd + 2 * kv * dd + 3 * dd * (size_t)s.d_ffn;
     layer += (size_t)s.recurrent * recurrent_numbers(&net->cfg);
-    size_t all = (size_t)s.n_layer * layer + 2 * (size_t)s.vocab * dd + dd;
+    const int32_t n_layer = fv_text_layers(&net->cfg);
+    size_t all = (size_t)n_layer * layer + 2 * (size_t)s.vocab * dd + dd + input_numbers(&net->cfg);
     float *at = net->storage = malloc(all * sizeof *at);
-    net->w.layer = calloc((size_t)s.n_layer, sizeof *net->w.layer);
+    net->w.layer = calloc((size_t)n_layer, sizeof *net->w.layer);
     if (!at || !net->w.layer) abort();
     uint64_t state = 7;
     net->w.embed = take(&at, s.vocab, d, &state, 0);
-    for (int32_t l = 0; l < s.n_layer; l++) {
+    for (int32_t l = 0; l < n_layer; l++) {
         fv_text_layer *w = &net->w.layer[l];
         w->attn_norm = take(&at, 1, d, &state, 1);
         w->q = take(&at, (s.recurrent ? 2 : 1) * (int32_t)q, d, &state, 0);
@@ -129,6 +162,7 @@ void tiny_net_open_on(tiny_net *net, tiny_shape s, fv_dtype kv_dtype, const char
         w->down = take(&at, d, s.d_ffn, &state, 0);
     }
     make_recurrent(net, &at, &state);
+    make_inputs(net, &at, &state);
     net->w.norm = take(&at, 1, d, &state, 1);
     net->w.head = take(&at, s.vocab, d, &state, 0);
     fv_backend_options opt = {.n_threads = threads, .isa = isa};

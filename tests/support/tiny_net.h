@@ -29,6 +29,8 @@ typedef struct tiny_shape {
     int32_t
         recurrent; /* recurrent layers ahead of each layer's attention, which is gated then, with
                             * RoPE on half of a head */
+    int32_t
+        sharers; /* layers after the last that share keys and values, with per-layer embeddings */
 } tiny_shape;
 
 /* 4 layers, 4 query heads over 2 KV heads of 24, odd sizes elsewhere. */

@@ -98,6 +98,71 @@ Test(gemma4, experts_are_beside_the_dense_ffn_of_every_layer) {
     cr_assert_str_eq(shape(&c, "text.layers.3.mlp.gate.weight"), "");
 }
 
+/* Fields as published for E2B: the last 20 of 35 layers share. */
+#define SMALL(keys)                                                                                \
+    "{\"model_type\":\"gemma4\",\"text_config\":{\"model_type\":\"gemma4_text\",\"hidden_size\":"  \
+    "1536,"                                                                                        \
+    "\"intermediate_size\":6144,\"num_hidden_layers\":35,\"num_attention_heads\":8,"               \
+    "\"num_key_value_heads\":1,\"head_dim\":256,\"global_head_dim\":512,"                          \
+    "\"use_double_wide_mlp\":true,\"num_kv_shared_layers\":20,\"layer_types\":[" FIVES FIVES FIVES \
+        FIVES FIVES FIVES SLIDES SLIDES SLIDES SLIDES "\"full_attention\"]" keys "}," TOWER        \
+    ",\"use_clipped_linears\":true}}"
+#define SLIDES "\"sliding_attention\","
+#define FIVES SLIDES SLIDES SLIDES SLIDES "\"full_attention\","
+
+Test(gemma4, layers_that_share_are_no_layers_of_the_store) {
+    const fv_model_config c = parse(SMALL(""));
+    const fv_text_config *t = &c.text;
+    cr_assert(t->n_layer == 15 && t->n_sharer == 20 && fv_text_layers(t) == 35);
+    cr_assert(t->d_head == 512 && t->n_kv == 1 && t->window == 512 && !t->image_whole);
+    cr_assert_eq(fv_text_kv_layer(t, 7), 7);
+    cr_assert_eq(fv_text_kv_layer(t, 15), 13, "the last that slides");
+    cr_assert_eq(fv_text_kv_layer(t, 34), 14, "the last that does not");
+    cr_assert_eq(fv_text_first_shared(t), 13);
+    cr_assert_str_eq(shape(&c, "text.layers.14.self_attn.k_proj.weight"), "512 1536");
+    cr_assert_str_eq(shape(&c, "text.layers.14.mlp.gate_proj.weight"), "6144 1536");
+    cr_assert_str_eq(shape(&c, "text.layers.15.self_attn.q_proj.weight"), "2048 1536");
+    cr_assert_str_eq(shape(&c, "text.layers.19.self_attn.q_proj.weight"), "4096 1536");
+    cr_assert_str_eq(shape(&c, "text.layers.15.self_attn.k_proj.weight"), "");
+    cr_assert_str_eq(shape(&c, "text.layers.15.self_attn.v_proj.weight"), "");
+    cr_assert_str_eq(shape(&c, "text.layers.15.self_attn.k_norm.weight"), "");
+    cr_assert_str_eq(shape(&c, "text.layers.15.mlp.down_proj.weight"), "1536 12288");
+}
+
+Test(gemma4, each_layer_has_an_embedding_of_its_own) {
+    const fv_model_config c = parse(SMALL(""));
+    cr_assert_eq(c.text.d_input, 256);
+    cr_assert_str_eq(shape(&c, "text.embed_tokens_per_layer.weight"), "262144 8960");
+    cr_assert_str_eq(shape(&c, "text.per_layer_model_projection.weight"), "8960 1536");
+    cr_assert_str_eq(shape(&c, "text.per_layer_projection_norm.weight"), "256");
+    cr_assert_str_eq(shape(&c, "text.layers.34.per_layer_input_gate.weight"), "256 1536");
+    cr_assert_str_eq(shape(&c, "text.layers.34.per_layer_projection.weight"), "1536 256");
+    cr_assert_str_eq(shape(&c, "text.layers.34.post_per_layer_input_norm.weight"), "1536");
+    cr_assert(c.vision.clipped);
+    refused(SMALL(",\"vocab_size_per_layer_input\":99"), FV_EUNSUPPORTED,
+            "'vocab_size_per_layer_input' (99)");
+}
+
+Test(gemma4, names_of_bounds_have_no_level_of_a_linear_layer) {
+    static const char *const names[][2] = {
+        {"vision.encoder.layers.3.self_attn.out_proj.input_min",
+         "model.vision_tower.encoder.layers.3.self_attn.o_proj.input_min"},
+        {"vision.encoder.layers.3.self_attn.out_proj.weight",
+         "model.vision_tower.encoder.layers.3.self_attn.o_proj.linear.weight"},
+        {"vision.encoder.layers.0.mlp.up_proj.output_max",
+         "model.vision_tower.encoder.layers.0.mlp.up_proj.output_max"},
+        {"text.embed_tokens_per_layer.weight",
+         "model.language_model.embed_tokens_per_layer.weight"}};
+    const fv_model_config c = parse(SMALL(""));
+    char out[FV_TENSOR_NAME_MAX];
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        fv_name_mapping_key(FV_NAME_MAPPING_HUB, c.family->names, names[i][0], out);
+        cr_expect_str_eq(out, names[i][1]);
+        cr_expect(fv_name_mapping_canonical(names[i][1], out));
+        cr_expect_str_eq(out, names[i][0]);
+    }
+}
+
 Test(gemma4, heads_of_full_layers_may_be_in_a_list_of_layers) {
     static const char json[] =
         "{\"model_type\":\"gemma4_text\",\"num_hidden_layers\":2,\"num_attention_heads\":4,"
@@ -137,9 +202,10 @@ static void refused_with(const char *from, const char *to, fv_status st, const c
 Test(gemma4, what_the_engine_lacks_is_refused_by_name) {
     refused(MODEL(",\"enable_moe_block\":true"), FV_EDATA, "'top_k_experts' (0)");
     refused_with("kv_shared_layers\":0", "kv_shared_layers\":18", FV_EUNSUPPORTED,
-                 "Gemma 4 E2B and E4B");
-    refused("{\"model_type\":\"gemma4_text\"}", FV_EUNSUPPORTED,
-            "'hidden_size_per_layer_input' (256)");
+                 "'use_bidirectional_attention' is 'vision'");
+    refused_with("kv_shared_layers\":0", "kv_shared_layers\":60", FV_EDATA, "is 60 of 60 layers");
+    refused_with("kv_shared_layers\":0", "kv_shared_layers\":56", FV_EDATA,
+                 "layer 5 sees everything, and none of the 4 layers");
     refused_with("\"vision\"", "\"all\"", FV_EUNSUPPORTED, "'all'");
     refused_with(":512", ":384", FV_EUNSUPPORTED, "a multiple of the smaller");
     refused_with("num_global_key_value_heads\":4", "num_global_key_value_heads\":3",
@@ -147,8 +213,6 @@ Test(gemma4, what_the_engine_lacks_is_refused_by_name) {
     refused_with("\"proportional\"", "\"yarn\"", FV_EUNSUPPORTED,
                  "unsupported rope_type 'yarn' of full_attention");
     refused_with("softcapping\":30.0", "softcapping\":-1", FV_EDATA, "'final_logit_softcapping'");
-    refused_with("\"standardize\":true", "\"use_clipped_linears\":true", FV_EUNSUPPORTED,
-                 "clipped linear layers");
     refused_with("\"head_dim\":72", "\"head_dim\":64", FV_EUNSUPPORTED,
                  "'head_dim' a multiple of 4");
 }

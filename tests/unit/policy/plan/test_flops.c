@@ -49,6 +49,19 @@ Test(flops, gates_and_recurrent_layers_count_per_token_that_runs) {
                  2 * (layer(8, 36) + layer(5, 15) + 13 * (48 + 1000) + 6 * 20));
 }
 
+Test(flops, layers_that_share_keys_run_for_the_last_token) {
+    fv_plan plan;
+    fv_flops_net other = net;
+    other.n_sharer = 3; /* each attends to the 8 tokens, 2 x 8 numbers for each */
+    other.sharers = 500;
+    cr_assert_eq(try_plan("", shape, &plan), FV_OK);
+    cr_assert_eq(fv_plan_flops(&plan, &other, FV_FLOPS_EXECUTED) -
+                     fv_plan_flops(&plan, &net, FV_FLOPS_EXECUTED),
+                 2 * (500 + 3 * 2 * 8 * 8));
+    cr_assert_eq(fv_plan_flops(&plan, &other, FV_FLOPS_VISUAL),
+                 fv_plan_flops(&plan, &net, FV_FLOPS_VISUAL));
+}
+
 Test(flops, layers_may_have_projections_of_their_own) {
     static const fv_flops_heads heads[] = {{4, 4, 4}, {8, 4, 0}}; /* columns */
     fv_plan plan;
