@@ -9,8 +9,10 @@
 static const char tools[] =
     "[{\"type\":\"function\",\"function\":{\"name\":\"look\",\"strict\":true,\"parameters\":{"
     "\"type\":"
-    "\"object\",\"$defs\":{\"k\":{\"type\":\"string\",\"enum\":[\"cat\",\"dog\"]}},\"properties\":{"
-    "\"what\":{\"$ref\":\"#/$defs/k\"},\"n\":{\"type\":\"integer\"}},\"required\":[\"what\",\"n\"],"
+    "\"object\",\"$defs\":{\"k\":{\"type\":\"string\",\"enum\":[\"cat\",\"dog\"]},\"i\":{\"type\":"
+    "\"integer\"}},\"properties\":{"
+    "\"what\":{\"$ref\":\"#/$defs/k\"},\"n\":{\"$ref\":\"#/$defs/"
+    "i\"}},\"required\":[\"what\",\"n\"],"
     "\"additionalProperties\":false}}},{\"type\":\"function\",\"function\":{\"name\":\"wait\"}}]";
 
 static char found[256]; /* the calls that a parser reports */
