@@ -174,6 +174,27 @@ static bool take_name(const char **s, const char *end, char name[FV_CALLS_NAME_M
     return true;
 }
 
+static const char *next_end(const char *s, const char *end) {
+    return memmem(s, (size_t)(end - s), parameter_end, sizeof parameter_end - 1);
+}
+
+/* The end of a value; NULL: there is none. Texts within JSON may hold the mark, so where no string is allowed the value
+ * ends where it is complete. */
+static const char *end_of_value(place at, const char *s, const char *end) {
+    enum { TRIES = 16 };
+    const char *first = next_end(s, end), *stop = first;
+    if (!at.schema || allows(at, "string")) return first;
+    for (int i = 0; stop && i < TRIES; i++, stop = next_end(stop + 1, end)) {
+        const char *value = s;
+        size_t n = (size_t)(stop - s);
+        trim(&value, &n);
+        json_t *v = fv_calls_parse(value, n);
+        json_decref(v);
+        if (v) return stop;
+    }
+    return first;
+}
+
 /* Reads the parameters in [s, end); false: they are none. */
 static bool read_parameters(const fv_calls_parser *p, const char *tool, const char *s,
                             const char *end, json_t *to) {
@@ -186,13 +207,13 @@ static bool read_parameters(const fv_calls_parser *p, const char *tool, const ch
             return false;
         s += sizeof parameter - 1;
         if (!take_name(&s, end, name)) return false;
-        const char *stop = memmem(s, (size_t)(end - s), parameter_end, sizeof parameter_end - 1);
+        const json_t *root = fv_calls_parameters(p, tool);
+        const place at = {root, json_object_get(json_object_get(root, "properties"), name)};
+        const char *stop = end_of_value(at, s, end);
         if (!stop) return false;
         const char *value = s;
         size_t n = (size_t)(stop - s);
         trim(&value, &n);
-        const json_t *root = fv_calls_parameters(p, tool);
-        const place at = {root, json_object_get(json_object_get(root, "properties"), name)};
         if (json_object_set_new(to, name, value_of(at, value, n)) != 0) return false;
         s = stop + sizeof parameter_end - 1;
     }
