@@ -161,7 +161,9 @@ static fv_status string_of(fv_compile *c, const json_t *schema, fv_expr **out) {
     if (values && has_only(schema, (const char *const[]){"type", "enum", NULL}))
         return one_of(c, values, out);
     if (one && has_only(schema, (const char *const[]){"type", "const", NULL}))
-        return fv_expr_text(c, json_string_value(one), json_string_length(one), out);
+        return json_is_string(one)
+                   ? fv_expr_text(c, json_string_value(one), json_string_length(one), out)
+                   : fv_expr_list(c, FV_EXPR_ALT, NULL, 0, out); /* none: `type` differs */
     if (!has_only(schema, (const char *const[]){"type", "minLength", "maxLength", "pattern",
                                                 "format", NULL}) ||
         (pattern && known) || min < 0 || (most && max < 0))

@@ -238,7 +238,9 @@ static fv_status connect_now(fv_redis *r) {
     if (r->connection) return FV_OK;
     if (fv_clock_s() < r->rest_until_s) return gone(r);
     FV_TRY(fv_connection_open(r->opt.loop, &r->url, r->tls, &events, r, &r->connection));
-    return greet(r);
+    fv_status st = greet(r);
+    if (st != FV_OK) disconnect(r); /* a half of the greeting would be replied to as an operation */
+    return st;
 }
 
 static fv_status begin(fv_redis *r, const argument *args, int n, fv_redis_done done, void *user,

@@ -144,7 +144,7 @@ static bool make_room(fv_kv_disk *d, const char *tenant, size_t bytes, doomed **
     return true;
 }
 
-/* Forgets a file that is damaged or gone, and deletes it. */
+/* Forgets a file that is damaged, and deletes it. */
 static void forget(fv_kv_disk *d, const fv_chain_key *name) {
     doomed *list = NULL;
     pthread_mutex_lock(&d->names);
@@ -209,7 +209,7 @@ static fv_status read_segment(fv_kv_disk *d, int fd, const fv_seal_name *name,
     return read_rows(fd, &s, want, rows);
 }
 
-/* Finds the file of a segment and marks it as used; false: it has none. */
+/* Finds the path of a segment's file and marks it as used; false: it has none. */
 static bool find(fv_kv_disk *d, const fv_chain_key *file, char path[PATH_CAP]) {
     pthread_mutex_lock(&d->mutex);
     fv_prefix_segment *x = fv_segments_find(&d->index, file);
@@ -219,6 +219,22 @@ static bool find(fv_kv_disk *d, const fv_chain_key *file, char path[PATH_CAP]) {
     }
     pthread_mutex_unlock(&d->mutex);
     return x != NULL;
+}
+
+/* Opens the file of a segment; -1: it has none, or it cannot be opened. Under the lock of names, or a file that is given
+ * up meanwhile would count as one that somebody has deleted. */
+static int open_segment(fv_kv_disk *d, const fv_chain_key *file, char path[PATH_CAP]) {
+    bool gone = false;
+    int fd = -1;
+    pthread_mutex_lock(&d->names);
+    if (find(d, file, path)) {
+        fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK); /* a FIFO blocks nobody */
+        gone = fd < 0 && errno != EMFILE && errno != ENFILE && errno != ENOMEM;
+        d->n_failed += fd < 0;
+    }
+    pthread_mutex_unlock(&d->names);
+    if (gone) forget(d, file);
+    return fd;
 }
 
 static fv_status miss(fv_kv_disk *d) {
@@ -233,13 +249,8 @@ static fv_status disk_read(fv_kv_tier *t, const fv_chain_key *key, const fv_seal
     fv_seal_name name;
     FV_TRY(fv_seal_name_of(&d->keys, key, &name));
     fv_chain_key file = key_of(&name);
-    if (!find(d, &file, path)) return miss(d);
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK); /* a FIFO blocks nobody */
-    if (fd < 0) { /* somebody has deleted it, or may not be read */
-        d->n_failed++;
-        forget(d, &file);
-        return miss(d);
-    }
+    int fd = open_segment(d, &file, path);
+    if (fd < 0) return miss(d);
     fv_status st = read_segment(d, fd, &name, want, rows, seconds);
     if (st == FV_OK) futimens(fd, NULL); /* the order of use, after a restart */
     close(fd);
@@ -416,7 +427,7 @@ static fv_status note(finding *f, const char *tenant, const fv_chain_key *name,
         f->cap = cap;
     }
     found *x = &f->file[f->n++];
-    snprintf(x->tenant, sizeof x->tenant, "%s", tenant);
+    memcpy(x->tenant, tenant, sizeof x->tenant); /* its length was checked */
     x->name = *name;
     x->used_ns = (int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec;
     x->bytes = on_disk((uint64_t)st->st_size);

@@ -191,6 +191,15 @@ Test(grammar, parameters_of_calls_as_qwen_writes_them) {
         FV_GRAMMAR_STRUCTURAL_TAG,
         FORMAT("{\"type\":\"qwen_xml_parameter\",\"json_schema\":{\"properties\":{\"s\":{}}}}"),
         "its `type` must be given");
+    static const char *const contradict[] = {"\"const\":5", "\"enum\":[5,null]"};
+    for (size_t i = 0; i < sizeof contradict / sizeof *contradict; i++) {
+        char spec[256];
+        snprintf(spec, sizeof spec,
+                 FORMAT("{\"type\":\"qwen_xml_parameter\",\"json_schema\":{\"required\":[\"s\"],"
+                        "\"properties\":{\"s\":{\"type\":\"string\",%s}}}}"),
+                 contradict[i]);
+        check_refused(FV_GRAMMAR_STRUCTURAL_TAG, spec, "no text satisfies it");
+    }
 }
 
 /* Nine levels of lists, each of 64 references to the level below. */

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -188,6 +189,21 @@ Test(disk, damaged_cut_lengthened_and_missing_files_are_misses_and_deleted) {
         }
 }
 
+Test(disk, a_process_without_descriptors_loses_no_segment) {
+    struct rlimit usual, none;
+    open_folder(1 << 20);
+    cr_assert_eq(put("ann", 1), FV_OK);
+    cr_assert_eq(getrlimit(RLIMIT_NOFILE, &usual), 0);
+    none = usual;
+    none.rlim_cur = 0;
+    cr_assert_eq(setrlimit(RLIMIT_NOFILE, &none), 0);
+    bool found = get(1);
+    cr_assert_eq(setrlimit(RLIMIT_NOFILE, &usual), 0);
+    cr_assert_not(found);
+    cr_assert_eq(tier->ops->count(tier).n_failed, 1);
+    cr_assert(get(1));
+}
+
 static char first_path[2000], second_path[2000];
 static void remember(const char *path) {
     snprintf(first_path[0] ? second_path : first_path, sizeof first_path, "%s", path);
@@ -275,6 +291,7 @@ Test(disk, threads_read_and_write_at_once) {
     for (int i = 0; i < 3; i++) pthread_join(thread[i], NULL);
     fv_tier_counters n = tier->ops->count(tier);
     cr_assert_eq(n.n_damaged, 0);
+    cr_assert_eq(n.n_failed, 0, "a file that was given up is no failure");
     cr_assert_leq(n.n_segment, 8);
     cr_assert_eq(each_file(NULL), (int)n.n_segment);
 }
