@@ -1,6 +1,6 @@
 /* Log-probabilities of a response: entries of the tokens of its messages, in each delta and in the whole part.
- * An entry comes with its token. The text of that token may follow later, or turn out to be a call or reasoning, which
- * have no log-probabilities: so entries wait for text. Loop thread. */
+ * An entry comes with its token, whose text may follow later. That text may also turn out to be a call or reasoning, which have
+ * no log-probabilities, or never come: so entries wait for text. Loop thread. */
 #include "gateway/response.h"
 
 /* All entries stay until the response is complete, as trees, and are printed in several events. */

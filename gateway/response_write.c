@@ -118,7 +118,6 @@ static fv_status add_item(fv_responding *r, json_t *item, const char *status) {
 static fv_status close_item(fv_responding *r, const char *status) {
     const char *text = r->text ? r->text : "";
     if (r->item == FV_RESPONSE_NO_ITEM) return FV_OK;
-    if (r->item == FV_RESPONSE_MESSAGE) json_decref(fv_responding_take_logprobs(r));
     send_text(r, "text", text, r->n);
     send_content(r, "response.content_part.done", text, r->n);
     json_t *item = item_json(r, true);
@@ -163,8 +162,9 @@ static bool is_cut(const fv_choice *c) {
     return c->reason == FOVEA__INFERENCE__V1__FINISH_REASON__FINISH_REASON_LENGTH;
 }
 
-/* An answer without anything is an empty message. */
+/* An answer without anything is an empty message. The end of the sequence has no text. */
 static fv_status finish(fv_responding *r, const char *status) {
+    fv_responding_drop_logprobs(r);
     if (r->item == FV_RESPONSE_NO_ITEM && number(r) == 0) FV_TRY(open_item(r, FV_RESPONSE_MESSAGE));
     return close_item(r, status);
 }

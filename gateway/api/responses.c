@@ -5,7 +5,7 @@
 
 #include "gateway/api/reader.h"
 
-enum { METADATA_MAX = 16, METADATA_KEY_MAX = 64, METADATA_VALUE_MAX = 512, TOP_LOGPROBS_MAX = 20 };
+enum { METADATA_MAX = 16, METADATA_KEY_MAX = 64, METADATA_VALUE_MAX = 512 };
 
 static fv_status read_instructions(fv_api_reader *r, const fv_json_event *e) {
     return fv_api_text(r, e, &r->out->response.instructions);
@@ -45,14 +45,6 @@ static fv_status read_truncation(fv_api_reader *r, const fv_json_event *e) {
 }
 
 /* ---- log-probabilities ------------------------------------------------------------------- */
-
-static fv_status read_top_logprobs(fv_api_reader *r, const fv_json_event *e) {
-    int64_t n;
-    FV_TRY(fv_api_integer(e, 0, TOP_LOGPROBS_MAX, &n));
-    r->out->message.n_logprobs = (uint32_t)n;
-    r->out->logprobs |= n > 0;
-    return FV_OK;
-}
 
 /* The other names that OpenAI has are of what a response here has anyway, or never has. */
 static fv_status read_include_name(fv_api_reader *r, const char *key, const fv_json_event *e) {
@@ -133,7 +125,6 @@ static const struct field {
     {"reasoning", read_reasoning},
     {"text", read_text},
     {"include", read_include},
-    {"top_logprobs", read_top_logprobs},
     {"background", read_background}, /* the first that is refused, unless it asks for nothing */
     {"conversation", read_conversation},
     {"prompt", read_prompt},
