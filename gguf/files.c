@@ -3,11 +3,13 @@
 
 #include <ctype.h>
 #include <dirent.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/file.h"
+#include "common/grow.h"
 
 enum { LIST_MAX = 1024, PART_DIGITS = 5 };
 
@@ -105,21 +107,51 @@ static bool is_mmproj(const char *name) {
     return false;
 }
 
-/* Lists the models and mmproj files of a directory. Returns false if it is not one of GGUF files. */
-static bool list(const char *dir, candidates *models, candidates *mmproj) {
-    struct dirent **e = NULL;
-    int n_name = scandir(dir, &e, NULL, alphasort);
+typedef struct names {
+    char **name; /* [n] */
+    size_t n, cap;
+} names;
+
+static int by_name(const void *a, const void *b) {
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+static fv_status note(names *all, const char *name) {
+    FV_TRY(fv_grow(&all->name, &all->cap, all->n + 1, sizeof *all->name));
+    char *own = strdup(name);
+    if (!own) return FV_FAIL(FV_ENOMEM, "no memory for names of GGUF files");
+    all->name[all->n++] = own;
+    return FV_OK;
+}
+
+/* Notes the GGUF files of a directory; none if it cannot be read, or is one of safetensors. */
+static fv_status read_names(const char *dir, names *all) {
+    DIR *d = opendir(dir);
+    fv_status st = FV_OK;
     bool hub = false;
-    int32_t part, n;
-    for (int i = 0; i < n_name; i++) {
-        const char *name = e[i]->d_name;
-        hub = hub || ends_with(name, hub_end);
-        (void)parts_of(name, &part, &n);
-        if (fv_gguf_is_file(name) && part == 1) add(is_mmproj(name) ? mmproj : models, name);
-        free(e[i]);
+    if (!d && errno == ENOMEM) return FV_FAIL(FV_ENOMEM, "no memory to read %s", dir);
+    for (const struct dirent *e; d && st == FV_OK && !hub && (e = readdir(d));) {
+        hub = ends_with(e->d_name, hub_end);
+        if (fv_gguf_is_file(e->d_name)) st = note(all, e->d_name);
     }
-    free(e);
-    return !hub && models->n + mmproj->n > 0;
+    if (d) closedir(d);
+    while (hub && all->n > 0) free(all->name[--all->n]);
+    if (all->n) qsort(all->name, all->n, sizeof *all->name, by_name);
+    return st;
+}
+
+/* Lists the models and mmproj files of a directory, in the order of their names. */
+static fv_status list(const char *dir, candidates *models, candidates *mmproj) {
+    names all = {0};
+    fv_status st = read_names(dir, &all);
+    int32_t part, n;
+    for (size_t i = 0; i < all.n; i++) {
+        (void)parts_of(all.name[i], &part, &n);
+        if (part == 1) add(is_mmproj(all.name[i]) ? mmproj : models, all.name[i]);
+    }
+    for (size_t i = 0; i < all.n; i++) free(all.name[i]);
+    free(all.name);
+    return st;
 }
 
 static fv_status choose_model(const char *dir, const candidates *models, fv_gguf_files *out) {
@@ -149,7 +181,8 @@ static fv_status choose_mmproj(const char *dir, const candidates *mmproj, fv_ggu
 
 static fv_status find_in(const char *dir, bool paired, fv_gguf_files *out) {
     candidates models = {0}, mmproj = {0};
-    if (!list(dir, &models, &mmproj)) return FV_OK;
+    FV_TRY(list(dir, &models, &mmproj));
+    if (models.n + mmproj.n == 0) return FV_OK;
     FV_TRY(choose_model(dir, &models, out));
     return paired ? FV_OK : choose_mmproj(dir, &mmproj, out);
 }
