@@ -3,13 +3,11 @@
 
 #include <ctype.h>
 #include <dirent.h>
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/file.h"
-#include "common/grow.h"
 
 enum { LIST_MAX = 1024, PART_DIGITS = 5 };
 
@@ -107,50 +105,58 @@ static bool is_mmproj(const char *name) {
     return false;
 }
 
+/* The names in a directory, sorted. */
 typedef struct names {
     char **name; /* [n] */
     size_t n, cap;
 } names;
 
-static int by_name(const void *a, const void *b) {
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
+static void free_names(names *f) {
+    for (size_t i = 0; i < f->n; i++) free(f->name[i]);
+    free(f->name);
 }
 
-static fv_status note(names *all, const char *name) {
-    FV_TRY(fv_grow(&all->name, &all->cap, all->n + 1, sizeof *all->name));
-    char *own = strdup(name);
-    if (!own) return FV_FAIL(FV_ENOMEM, "no memory for names of GGUF files");
-    all->name[all->n++] = own;
+static int by_name(const void *a, const void *b) {
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static bool put_name(names *f, const char *name) {
+    if (f->n == f->cap) {
+        size_t cap = f->cap ? 2 * f->cap : 32;
+        char **more = realloc(f->name, cap * sizeof(char *));
+        if (!more) return false;
+        f->name = more;
+        f->cap = cap;
+    }
+    f->name[f->n] = strdup(name);
+    return f->name[f->n] && ++f->n;
+}
+
+/* A directory that cannot be read has no names; whoever opens a file of it says why. */
+static fv_status read_names(const char *dir, names *f) {
+    DIR *d = opendir(dir);
+    bool good = true;
+    for (struct dirent *e; d && good && (e = readdir(d));) good = put_name(f, e->d_name);
+    if (d) closedir(d);
+    if (!good) return FV_FAIL(FV_ENOMEM, "%s: out of memory for names of files", dir);
+    if (f->n) qsort(f->name, f->n, sizeof(char *), by_name);
     return FV_OK;
 }
 
-/* Notes the GGUF files of a directory; none if it cannot be read, or is one of safetensors. */
-static fv_status read_names(const char *dir, names *all) {
-    DIR *d = opendir(dir);
-    fv_status st = FV_OK;
+/* Lists the models and mmproj files of a directory; *is_gguf: whether it is one of GGUF files. */
+static fv_status list(const char *dir, candidates *models, candidates *mmproj, bool *is_gguf) {
+    names f = {0};
     bool hub = false;
-    if (!d && errno == ENOMEM) return FV_FAIL(FV_ENOMEM, "no memory to read %s", dir);
-    for (const struct dirent *e; d && st == FV_OK && !hub && (e = readdir(d));) {
-        hub = ends_with(e->d_name, hub_end);
-        if (fv_gguf_is_file(e->d_name)) st = note(all, e->d_name);
-    }
-    if (d) closedir(d);
-    while (hub && all->n > 0) free(all->name[--all->n]);
-    if (all->n) qsort(all->name, all->n, sizeof *all->name, by_name);
-    return st;
-}
-
-/* Lists the models and mmproj files of a directory, in the order of their names. */
-static fv_status list(const char *dir, candidates *models, candidates *mmproj) {
-    names all = {0};
-    fv_status st = read_names(dir, &all);
     int32_t part, n;
-    for (size_t i = 0; i < all.n; i++) {
-        (void)parts_of(all.name[i], &part, &n);
-        if (part == 1) add(is_mmproj(all.name[i]) ? mmproj : models, all.name[i]);
+    fv_status st = read_names(dir, &f);
+    for (size_t i = 0; i < f.n && st == FV_OK; i++) {
+        const char *name = f.name[i];
+        hub = hub || ends_with(name, hub_end);
+        (void)parts_of(name, &part, &n);
+        if (fv_gguf_is_file(name) && part == 1) add(is_mmproj(name) ? mmproj : models, name);
     }
-    for (size_t i = 0; i < all.n; i++) free(all.name[i]);
-    free(all.name);
+    free_names(&f);
+    *is_gguf = !hub && models->n + mmproj->n > 0;
     return st;
 }
 
@@ -181,8 +187,9 @@ static fv_status choose_mmproj(const char *dir, const candidates *mmproj, fv_ggu
 
 static fv_status find_in(const char *dir, bool paired, fv_gguf_files *out) {
     candidates models = {0}, mmproj = {0};
-    FV_TRY(list(dir, &models, &mmproj));
-    if (models.n + mmproj.n == 0) return FV_OK;
+    bool is_gguf;
+    FV_TRY(list(dir, &models, &mmproj, &is_gguf));
+    if (!is_gguf) return FV_OK;
     FV_TRY(choose_model(dir, &models, out));
     return paired ? FV_OK : choose_mmproj(dir, &mmproj, out);
 }

@@ -5,7 +5,7 @@
 
 #include "gateway/api/reader.h"
 
-enum { METADATA_MAX = 16, METADATA_KEY_MAX = 64, METADATA_VALUE_MAX = 512 };
+enum { METADATA_MAX = 16, METADATA_KEY_MAX = 64, METADATA_VALUE_MAX = 512, TOP_LOGPROBS_MAX = 20 };
 
 static fv_status read_instructions(fv_api_reader *r, const fv_json_event *e) {
     return fv_api_text(r, e, &r->out->response.instructions);
@@ -42,6 +42,31 @@ static fv_status read_truncation(fv_api_reader *r, const fv_json_event *e) {
     m->truncate_case = FOVEA__INFERENCE__V1__GENERATE_REQUEST__TRUNCATE_TRUNCATE_PROMPT_TOKENS;
     m->truncate_prompt_tokens = INT32_MAX;
     return FV_OK;
+}
+
+/* ---- log-probabilities ------------------------------------------------------------------- */
+
+static fv_status read_top_logprobs(fv_api_reader *r, const fv_json_event *e) {
+    int64_t n;
+    FV_TRY(fv_api_integer(e, 0, TOP_LOGPROBS_MAX, &n));
+    r->out->message.n_logprobs = (uint32_t)n;
+    r->out->logprobs |= n > 0;
+    return FV_OK;
+}
+
+/* The other names that OpenAI has are of what a response here has anyway, or never has. */
+static fv_status read_include_name(fv_api_reader *r, const char *key, const fv_json_event *e) {
+    (void)key;
+    if (e->type != FV_JSON_STRING) return FV_FAIL(FV_EINVAL, "it must be a string");
+    r->out->logprobs |= strcmp(e->text, "message.output_text.logprobs") == 0;
+    return FV_OK;
+}
+
+static const fv_api_shape include = {.member = read_include_name};
+
+static fv_status read_include(fv_api_reader *r, const fv_json_event *e) {
+    if (e->type != FV_JSON_ARRAY) return FV_FAIL(FV_EINVAL, "it must be a list");
+    return fv_api_enter(r, &include);
 }
 
 /* ---- reasoning, text --------------------------------------------------------------------- */
@@ -82,15 +107,6 @@ static fv_status read_background(fv_api_reader *r, const fv_json_event *e) {
                  : FV_OK;
 }
 
-static fv_status read_top_logprobs(fv_api_reader *r, const fv_json_event *e) {
-    int64_t n;
-    (void)r;
-    FV_TRY(fv_api_integer(e, 0, 20, &n));
-    return n ? FV_FAIL(FV_EINVAL, "log-probabilities are not part of responses: it must be 0; use "
-                                  "/v1/chat/completions")
-             : FV_OK;
-}
-
 static fv_status read_conversation(fv_api_reader *r, const fv_json_event *e) {
     (void)r, (void)e;
     return FV_FAIL(FV_EINVAL, "conversations are not kept here: use previous_response_id");
@@ -99,21 +115,6 @@ static fv_status read_conversation(fv_api_reader *r, const fv_json_event *e) {
 static fv_status read_prompt(fv_api_reader *r, const fv_json_event *e) {
     (void)r, (void)e;
     return FV_FAIL(FV_EINVAL, "prompts are not kept here: use input and instructions");
-}
-
-static fv_status read_include_name(fv_api_reader *r, const char *key, const fv_json_event *e) {
-    (void)key, (void)r;
-    if (e->type == FV_JSON_STRING && strcmp(e->text, "message.output_text.logprobs") == 0)
-        return FV_FAIL(FV_EINVAL, "log-probabilities are not part of responses; use "
-                                  "/v1/chat/completions");
-    return e->type == FV_JSON_STRING ? FV_OK : FV_FAIL(FV_EINVAL, "it must be a string");
-}
-
-static const fv_api_shape include = {.member = read_include_name};
-
-static fv_status read_include(fv_api_reader *r, const fv_json_event *e) {
-    if (e->type != FV_JSON_ARRAY) return FV_FAIL(FV_EINVAL, "it must be a list");
-    return fv_api_enter(r, &include);
 }
 
 /* ---- the table --------------------------------------------------------------------------- */
@@ -132,8 +133,8 @@ static const struct field {
     {"reasoning", read_reasoning},
     {"text", read_text},
     {"include", read_include},
-    {"background", read_background}, /* the first that is refused, unless it asks for nothing */
     {"top_logprobs", read_top_logprobs},
+    {"background", read_background}, /* the first that is refused, unless it asks for nothing */
     {"conversation", read_conversation},
     {"prompt", read_prompt},
 };

@@ -49,6 +49,8 @@ static const struct compound {
      "\"string\", "
      "\"maxLength\": 128}}"},
     {"truncation", 0, "{\"enum\": [\"auto\", \"disabled\"]}"},
+    {"include", 0, "{\"type\": \"array\", \"items\": {\"type\": \"string\"}}"},
+    {"top_logprobs", FV_API_RESPONSE, "{\"type\": \"integer\", \"minimum\": 0, \"maximum\": 20}"},
     {"add_special_tokens", 0, "{\"type\": \"boolean\"}"},
 };
 

@@ -67,6 +67,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     if (fv_gguf_parse(data, bytes, "input", &g) != FV_OK) return 0;
     const fv_gguf_set set = {(const fv_gguf *const *)&g, 1, NULL};
     for (int32_t i = 0; i < fv_gguf_tensors(g); i++) read_tensor(fv_gguf_at(g, i));
+    read_list(&set);
     if (fv_gguf_make_text(&set, "config.json", &text) == FV_OK) {
         sum += fv_config_parse(text, strlen(text), "input", &cfg);
         free(text);

@@ -86,7 +86,8 @@ static void open_pair(pair *p) {
                                          .kv_dtype = FV_F32,
                                          .cache_bytes = 1 << 14, /* for one or two images */
                                          .prefix_bytes = 1 << 19,
-                                         .tier = p->disk,
+                                         .tier = {p->disk},
+                                         .n_tier = 1,
                                          .queue = CALLS,
                                          .batch = 4};
     NET_CHECK(fv_prefill_worker_open(&prefill, &p->prefill) == FV_OK);

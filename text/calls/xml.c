@@ -15,11 +15,38 @@
 static const char opens[] = "<function=", closes[] = "</function>";
 static const char parameter[] = "<parameter=", parameter_end[] = "</parameter>";
 
-enum { BEGINNING, INSIDE }; /* phases */
+enum { BEGINNING, INSIDE, VALUE }; /* phases */
+_Static_assert(sizeof parameter == sizeof closes, "one step back serves to find both");
 enum { PARAMETERS_MAX = 256, TYPES_DEPTH = 8 };
 
+/* Moves behind the next `mark`; false: there is none, and only bytes that may begin one are left to be looked at. */
+static bool move_behind(fv_scan *scan, const char *s, size_t n, const char *mark) {
+    const size_t bytes = strlen(mark);
+    const char *at = memmem(s + scan->at, n - scan->at, mark, bytes);
+    if (at)
+        scan->at = (size_t)(at - s) + bytes;
+    else if (n - scan->at >= bytes)
+        scan->at = n - bytes + 1;
+    return at;
+}
+
+/* Finds the end of a call. A value may have the same text, so values are passed over as they are read. */
+static fv_scan_end scan_inside(fv_scan *scan, const char *s, size_t n) {
+    for (;;) {
+        if (scan->phase == VALUE && !move_behind(scan, s, n, parameter_end)) return FV_SCAN_MORE;
+        scan->phase = INSIDE;
+        const char *from = s + scan->at;
+        const char *value = memmem(from, n - scan->at, parameter, sizeof parameter - 1);
+        const size_t before = value ? (size_t)(value - from) : n - scan->at;
+        const bool reads = value && !memmem(from, before, closes, sizeof closes - 1);
+        if (!move_behind(scan, s, n, reads ? parameter : closes)) return FV_SCAN_MORE;
+        if (!reads) return FV_SCAN_DONE;
+        scan->phase = VALUE;
+    }
+}
+
 fv_scan_end fv_scan_xml(fv_scan *scan, const char *s, size_t n) {
-    const size_t n_open = sizeof opens - 1, n_close = sizeof closes - 1;
+    const size_t n_open = sizeof opens - 1;
     if (scan->phase == BEGINNING) {
         while (scan->at < n && fv_calls_is_space(s[scan->at])) scan->at++;
         const size_t left = n - scan->at, some = left < n_open ? left : n_open;
@@ -29,13 +56,7 @@ fv_scan_end fv_scan_xml(fv_scan *scan, const char *s, size_t n) {
         scan->at += n_open;
         scan->phase = INSIDE;
     }
-    const char *end = memmem(s + scan->at, n - scan->at, closes, n_close);
-    if (end) {
-        scan->at = (size_t)(end - s) + n_close;
-        return FV_SCAN_DONE;
-    }
-    if (n - scan->at >= n_close) scan->at = n - n_close + 1; /* these bytes begin no end */
-    return FV_SCAN_MORE;
+    return scan_inside(scan, s, n);
 }
 
 /* ---- values ------------------------------------------------------------------------------ */

@@ -154,6 +154,20 @@ Test(adapter_files, the_digest_covers_every_byte_of_the_tensors) {
     close_rig(&r);
 }
 
+Test(adapter_files, two_names_of_one_layer_are_refused) {
+    rig r;
+    open_rig(&r);
+    const fv_text_config *t = &r.cfg.text;
+    r.file->n = 0;
+    add_module(&r, "model.layers.0.self_attn.q_proj", t->n_head * t->d_head, t->d_model, 1);
+    fv_adapter x;
+    cr_assert_eq(open_adapter(&r, &x), FV_OK, "%s", fv_last_error());
+    add_module(&r, "model.language_model.layers.0.self_attn.q_proj", t->n_head * t->d_head,
+               t->d_model, 2);
+    expect_refused(&r, FV_EDATA, "another module with another name");
+    close_rig(&r);
+}
+
 Test(adapter_files, modules_of_the_tower_that_add_nothing_are_left_out) {
     rig r;
     fv_adapter x;

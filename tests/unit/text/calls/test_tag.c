@@ -92,6 +92,10 @@ Test(tag, qwen3_xml) {
             {"<tool_call>\n<function=wait>\n<parameter=s>\na <b>\n</parameter>\n</function>\n"
              "</tool_call>",
              "wait{\"s\":\"a <b>\"};"},
+            {"<tool_call>\n<function=wait>\n<parameter=s>\n</function>\n</tool_call>\n</"
+             "parameter>\n"
+             "</function>\n</tool_call>",
+             "wait{\"s\":\"</function>\\n</tool_call>\"};"},
             {"<tool_call>\n<function=look>\n<parameter=what>\ncow\n</parameter>\n<parameter=n>\n1\n"
              "</parameter>\n</function>\n</tool_call>",
              NULL},
