@@ -85,7 +85,7 @@ const fv_latent *fv_checkpoint_latent(const fv_checkpoint *ck, const char *dtype
 bool fv_checkpoint_is_quantized(const fv_checkpoint *ck);
 
 /* Bytes of all tensors that the network uses, without the table of per-layer embeddings
- * (model/net/layer_inputs.h), and of that: a mapping of which a token reads one row. */
+ * (model/net/layer_inputs_internal.h), and of that: a mapping of which a token reads one row. */
 size_t fv_checkpoint_bytes(const fv_checkpoint *ck);
 size_t fv_checkpoint_table_bytes(const fv_checkpoint *ck);
 

@@ -129,7 +129,7 @@ typedef struct fv_text_config {
     int32_t n_sharer;
     bool sharer_wide;
     /* Width of a layer's own embedding of each token, which is added to the layer's output
-     * (model/net/layer_inputs.h); 0: none. */
+     * (model/net/layer_inputs_internal.h); 0: none. */
     int32_t d_input;
     bool value_norm;  /* RMSNorm of each head's value, without factors */
     bool layer_scale; /* a layer's output is multiplied by a number of the layer */

@@ -25,7 +25,7 @@
 #include "model/net/experts.h"
 #include "model/net/forward_tables.h"
 #include "model/net/heads_internal.h"
-#include "model/net/layer_inputs.h"
+#include "model/net/layer_inputs_internal.h"
 #include "model/net/recurrent_internal.h"
 
 /* Activations of one layer. */

@@ -22,7 +22,7 @@ struct fv_decoder {
     float *made;             /* weights that differ from the file: norms of 1 + w, scales */
     fv_tensor factor;        /* [1, d] embed_scale; absent without it */
     fv_tensor residual;      /* [1, d] residual_scale; absent without it */
-    /* [1, p] each, with per-layer embeddings: d^-1/2, p^1/2 and 2^-1/2 (layer_inputs.h) */
+    /* [1, p] each, with per-layer embeddings: d^-1/2, p^1/2 and 2^-1/2 (layer_inputs_internal.h) */
     fv_tensor input_by[3];
     fv_tensor ones, zeros;       /* [1, D] and [1, H D], where layers have heads of their own */
     fv_arena host;               /* the pass's tables */

@@ -1,5 +1,5 @@
 /* Per-layer embeddings. Runs on the thread that owns the decoder, on the host's memory. */
-#include "model/net/layer_inputs.h"
+#include "model/net/layer_inputs_internal.h"
 
 #include <assert.h>
 #include <math.h>

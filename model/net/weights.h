@@ -23,7 +23,7 @@ typedef struct fv_text_layer {
     /* With dense_beside: norms of the router's input (in files its factors, [1, d]) and of the experts',
      * of the dense FFN's output and of theirs; a factor of each expert [1, E]. */
     fv_tensor router_norm, experts_norm, dense_post_norm, experts_post_norm, expert_scale;
-    /* With per-layer embeddings of width p (layer_inputs.h): [p, d] [d, p] [1, d]; and this layer's rows
+    /* With per-layer embeddings of width p (layer_inputs_internal.h): [p, d] [d, p] [1, d]; and this layer's rows
      * [p, d] of input_project below, which the decoder fills in. */
     fv_tensor input_gate, input_out, input_norm, input_rows;
     fv_tensor shared_gate; /* [1, d] with shared_gated; gate, up and down are the shared expert's */

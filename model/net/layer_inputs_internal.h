@@ -1,5 +1,5 @@
-#ifndef FOVEA_MODEL_NET_LAYER_INPUTS_H
-#define FOVEA_MODEL_NET_LAYER_INPUTS_H
+#ifndef FOVEA_MODEL_NET_LAYER_INPUTS_INTERNAL_H
+#define FOVEA_MODEL_NET_LAYER_INPUTS_INTERNAL_H
 
 /* PER-LAYER EMBEDDINGS (Gemma 4 E2B and E4B): each layer l has an embedding of p numbers of its own for every
  * token, and adds it to its output ahead of the layer's factor. With x0 the input of the first layer and id the
