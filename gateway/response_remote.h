@@ -8,9 +8,8 @@
  *   value   1 byte version, 12 bytes nonce, AES-256-GCM(input, output, JSON, id before), 16 bytes tag
  *           with the owner and the id as associated data
  *
- * So the store learns neither owners nor texts, and a value that it, or another who can write there, has made up, or moved
- * from another name, is refused. What it can do is to forget, and to bring back an older value of the same response, of
- * which there is only one. Loop thread. */
+ * The store learns neither owners nor texts. A value that was made up, or moved from another name, is refused. The store
+ * can only forget responses: a response has one value, so there is no older one to bring back. Loop thread. */
 #include "gateway/response_store.h"
 #include "redis/redis.h"
 
@@ -29,7 +28,7 @@ typedef struct fv_response_remote_options {
 fv_status fv_response_remote_open(const fv_response_remote_options *opt, fv_response_remote **out);
 void fv_response_remote_close(fv_response_remote *r); /* as fv_redis_close; NULL is fine */
 
-/* Who shows this is the same owner for all gateways. */
+/* Finds the owner of a request by its tenant or its key; all gateways find the same one. */
 fv_status fv_response_remote_owner(const fv_response_remote *r, const char *tenant,
                                    const char *authorization, fv_response_owner *out);
 

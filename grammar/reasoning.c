@@ -4,8 +4,8 @@
  *
  * or FV_GRAMMAR_THOUGHT, of which no token is a part, where the prompt has ended the reasoning.
  *
- * It is part of the grammar, so an answer's state follows from its tokens, however these cut the marks, and an answer
- * cannot end before the text has. Space next to the marks is what models write there. */
+ * The reasoning is part of the grammar, so an answer's state follows from its tokens, however these cut the marks, and
+ * an answer cannot end before the text has. Space next to the marks is what models write there. */
 #include <string.h>
 
 #include "grammar/internal.h"

@@ -1,7 +1,7 @@
 /* tokenizer.model -> the tree of tokenizer.json, as transformers' converter of Llama's tokenizer makes it.
  *
  * SentencePiece's BPE joins the pair whose piece has the best score; the tree's BPE joins by the rank of a merge.
- * So merges are all cuts of a piece in two pieces, in the order of scores. */
+ * Merges are therefore all cuts of a piece in two pieces, in the order of scores. */
 #include <string.h>
 
 #include "gguf/merges.h"

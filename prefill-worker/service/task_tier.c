@@ -9,8 +9,8 @@
  *       [writing thread] writes those that a tier lacks
  *   -> they are unpinned
  *
- * What waits to be written is bounded: beyond that nothing more is pinned, and a later prompt that uses the segments
- * offers them again. On the computing thread, unless a function says otherwise. */
+ * The bytes that wait to be written are bounded: beyond that nothing more is pinned, and a later prompt that uses the
+ * segments offers them again. On the computing thread, unless a function says otherwise. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -8,7 +8,7 @@
  *                         | takes more than some steps
  *                         '----> [long, niced] --------> then
  *
- * So a grammar that takes long delays no brief one. Callers share each thread by the time that their grammars take
+ * A long grammar thus delays no brief one. Callers share each thread by the time that their grammars take
  * (fair.h): who has many, or large ones, delays others by the one that runs. What was compiled, or why it was refused, is
  * kept by the process (fv_grammar_get), where the computing thread finds it. */
 #include "common/jobs.h"

@@ -67,7 +67,7 @@ static json_t *json_tags(const json_t *tools, const char *before, const char *be
     return list;
 }
 
-/* One or more calls as JSON. */
+/* Describes one or more calls as JSON. */
 static json_t *calls(const json_t *tools, const char *key, const char *separator) {
     char between[64] = "\", \"";
     strcat(strcat(between, key), "\": ");
