@@ -46,7 +46,7 @@ typedef struct rig {
 
 static double seconds_of_experts(rig *r, int32_t row, int32_t n) {
     const double begin = bench_now_s();
-    bench_must(fv_experts_run(&r->ws, &cfg, &r->experts, fv_tensor_rows(r->h, row, n),
+    bench_must(fv_experts_run(&r->ws, &cfg, &r->experts, NULL, fv_tensor_rows(r->h, row, n),
                               fv_tensor_rows(r->h, row, n), fv_tensor_rows(r->y, row, n)));
     return bench_now_s() - begin;
 }

@@ -90,7 +90,7 @@ static void print_memory(const fv_inspection *in, const demand *d) {
 }
 
 static void print_text(const fv_inspection *in, const demand *d) {
-    printf("checkpoint   %s\n", in->path);
+    printf("checkpoint   %s\n", in->shown);
     if (in->has_config) {
         printf("family       %s\n", in->config.family->name);
         print_text_model(&in->config);
@@ -154,7 +154,7 @@ static json_t *dtypes_json(const fv_inspection *in) {
 static void print_json(const fv_inspection *in, const demand *d) {
     json_t *root = json_pack(
         "{s:s, s:b, s:o, s:o, s:s, s:i, s:I, s:i, s:o, s:o, s:o, s:o, s:i, s:o}", "checkpoint",
-        in->path, "can_serve", in->can_serve, "family",
+        in->shown, "can_serve", in->can_serve, "family",
         in->has_config ? json_string(in->config.family->name) : json_null(), "network",
         in->has_config ? network_json(in) : json_null(), "quantization", in->quantization, "files",
         in->n_file, "file_bytes", (json_int_t)in->file_bytes, "tensors", in->n_tensor, "dtypes",

@@ -28,7 +28,7 @@ from tables import filled, head, line, put  # noqa: E402
 
 PAGE = HERE / "FAMILIES.md"
 FAMILIES = ["llava", "llava_next", "llava_onevision", "idefics3", "smolvlm", "internvl", "internvl_chat", "mistral3", "pixtral", "lighton_ocr", "paddleocr_vl",
-            "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe", "glm4v", "glm46v", "glm_ocr", "gemma3", "shieldgemma2", "gemma4", "gemma4_unified", "video_llava", "mobilevlm"]
+            "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe", "glm4v", "glm46v", "glm4v_moe", "glm_ocr", "gemma3", "shieldgemma2", "gemma4", "gemma4_unified", "video_llava", "mobilevlm"]
 SCRIPT = "docs/families.py"
 VIDEOS = ["qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe", "video_llava"]  # read them natively
 SIZES = [(37, 90), (170, 41), (28, 28)]

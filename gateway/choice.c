@@ -199,19 +199,28 @@ static json_t *ids_of(const tokens_message *t) {
     return ids;
 }
 
+/* Whether log-probabilities of an event are asked for: a response has those of its messages, so neither those of
+ * reasoning nor that of a token which ends a call; n_call: calls before the event. */
+static bool wants_logprobs(const fv_choice *c, bool thought, int32_t n_call) {
+    const fv_api_request *q = &c->answer->request;
+    const bool ends_call = c->n_call > n_call && c->pending.n == 0;
+    return q->logprobs && (q->kind != FV_API_RESPONSE || !(thought || ends_call));
+}
+
 static fv_status on_tokens(fv_choice *c, const tokens_message *t) {
     fv_answer *a = c->answer;
     const fv_api_request *q = &a->request;
     const bool inside = c->finds_thinking && fv_thinking_is_inside(&c->thinking);
+    const int32_t n_call = c->n_call;
     if (q->prompt_only) return FV_OK;
     c->usage.n_answer += t->n_tokens;
     a->task.facts.n_answer += t->n_tokens;
     if (a->task.facts.first_s == 0) a->task.facts.first_s = fv_clock_s();
     c->n_char += characters(t->text);
-    if (q->logprobs) FV_TRY(fv_api_logprobs_add(&c->logprobs, t));
     if (*t->text) FV_TRY(parse(c, t->text));
-    if (inside || (c->finds_thinking && fv_thinking_is_inside(&c->thinking)))
-        c->usage.n_thought += t->n_tokens;
+    const bool thought = inside || (c->finds_thinking && fv_thinking_is_inside(&c->thinking));
+    if (thought) c->usage.n_thought += t->n_tokens;
+    if (wants_logprobs(c, thought, n_call)) FV_TRY(fv_api_logprobs_add(&c->logprobs, t));
     json_t *ids = q->ids ? ids_of(t) : NULL;
     fv_status st = pass_pending(c, given_out(c), ids);
     json_decref(ids);

@@ -222,6 +222,8 @@ void fv_responding_free(fv_responding *r) {
     fv_kept_response_unref(r->kept);
     json_decref(r->echo);
     json_decref(r->output);
+    json_decref(r->logprobs);
+    json_decref(r->waiting);
     free(r->text);
     free(r);
 }
@@ -237,7 +239,8 @@ static fv_status keep(fv_responding *r, json_t *json, bool *kept) {
     if (r->answer->gateway->remote)
         *kept = true; /* as far as is known */
     else
-        fv_response_store_put(r->answer->gateway->responses, k, strlen(text), kept);
+        fv_response_store_put(r->answer->gateway->responses, k, strlen(text),
+                              fv_responding_logprob_bytes(r), kept);
     free(text);
     return FV_OK;
 }

@@ -5,6 +5,7 @@
  *
  *   response.c        what comes before the calls: the response that is continued; what is kept
  *   response_write.c  parts of the answer -> items, and the events of a stream
+ *   response_logprobs.c  log-probabilities of the items
  *   responses.c       responses by their ids: shown, deleted, cancelled, their input listed
  */
 #include "gateway/api/response.h"
@@ -34,6 +35,10 @@ typedef struct fv_responding {
     char item_id[64];
     char *text; /* [n] owned, terminated */
     size_t n, cap;
+    json_t *logprobs; /* entries of its tokens; owned; NULL: none yet */
+    json_t *waiting;  /* entries whose text has not come; owned; NULL: none */
+    size_t n_logprob,
+        n_waiting; /* entries of all items and of those that wait, with alternatives */
     struct fv_responding *next, **link; /* in the gateway's list; link: NULL: not listed */
 } fv_responding;
 
@@ -46,6 +51,14 @@ bool fv_responding_must_load(const fv_answer *a);
 fv_status fv_responding_load(fv_answer *a);
 /* Makes the response as it is now, and keeps it where it is complete. Gives *out. */
 fv_status fv_responding_end(fv_responding *r, const char *status, json_t **out);
+
+/* response_logprobs.c. _hold adds a part's entries to those that wait; FV_ENOMEM: too many. _take gives those
+ * that wait, which are from now on the item's, too; _drop ends them. A list; NULL: out of memory. */
+fv_status fv_responding_hold_logprobs(fv_responding *r, const json_t *logprobs);
+json_t *fv_responding_take_logprobs(fv_responding *r);
+void fv_responding_drop_logprobs(fv_responding *r);
+/* Bytes of a response's entries as a tree that their text does not count. */
+size_t fv_responding_logprob_bytes(const fv_responding *r);
 
 /* response_write.c: _cancel ends a running response with what it has. Gives it as it then is; NULL: out
  * of memory. */

@@ -8,7 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/clock.h"
 #include "common/grow.h"
+#include "common/log.h"
 #include "common/random.h"
 #include "gateway/api/response.h"
 
@@ -23,6 +25,7 @@ enum {
 
 struct fv_response_remote {
     fv_redis *redis;
+    double told_s; /* when a failure was logged last; 0: never */
     fv_key owners, names, values;
 };
 
@@ -190,6 +193,17 @@ static fv_status unpack(const bytes *plain, fv_kept_response *k,
     return k->input && k->output && c.good ? FV_OK : forged();
 }
 
+/* Callers need not know where the store is, nor what it says: the reason goes to the log, at most every ten seconds. */
+static fv_status fail_store(fv_response_remote *r, fv_status st) {
+    const double now_s = fv_clock_s();
+    if (st != FV_EIO && st != FV_EBUSY) return st;
+    if (r->told_s == 0 || now_s - r->told_s > 10) {
+        FV_LOG(WARN, WIRE, "event=response-store-failed reason=\"%s\"", fv_last_error());
+        r->told_s = now_s;
+    }
+    return FV_FAIL(st, "the store of responses cannot be used now: try again later");
+}
+
 /* ---- operations -------------------------------------------------------------------------- */
 
 static fv_status name_of(const fv_response_remote *r, const fv_response_owner *owner,
@@ -209,6 +223,7 @@ static fv_status name_of(const fv_response_remote *r, const fv_response_owner *o
 
 static void finish(fv_response_remote_op *o, fv_status st) {
     fv_kept_response *first = o->first;
+    st = fail_store(o->remote, st);
     if (st != FV_OK) {
         fv_kept_response_unref(first);
         first = NULL;
@@ -304,7 +319,7 @@ fv_status fv_response_remote_load(fv_response_remote *r, fv_response_store *stor
         *op = o;
     else
         free(o);
-    return st;
+    return fail_store(r, st);
 }
 
 /* ---- the others -------------------------------------------------------------------------- */
@@ -338,7 +353,7 @@ fv_status fv_response_remote_put(fv_response_remote *r, const fv_kept_response *
         *op = o;
     else
         free(o);
-    return st;
+    return fail_store(r, st);
 }
 
 fv_status fv_response_remote_delete(fv_response_remote *r, const fv_response_owner *owner,
@@ -353,7 +368,7 @@ fv_status fv_response_remote_delete(fv_response_remote *r, const fv_response_own
         *op = o;
     else
         free(o);
-    return st;
+    return fail_store(r, st);
 }
 
 /* ---- open and close ---------------------------------------------------------------------- */

@@ -131,8 +131,9 @@ static void make_room(fv_response_store *s, const fv_response_owner *owner) {
     }
 }
 
-void fv_response_store_put(fv_response_store *s, fv_kept_response *r, size_t n_json, bool *kept) {
-    const size_t bytes = sizeof *r + 4 * n_json + grpc_byte_buffer_length(r->input) +
+void fv_response_store_put(fv_response_store *s, fv_kept_response *r, size_t n_json, size_t more,
+                           bool *kept) {
+    const size_t bytes = sizeof *r + 4 * n_json + more + grpc_byte_buffer_length(r->input) +
                          grpc_byte_buffer_length(r->output); /* a tree is larger than its text */
     const fv_response_limits *l = &s->limits;
     remove_expired(s);

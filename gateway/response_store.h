@@ -63,8 +63,9 @@ fv_status fv_kept_response_new(fv_response_store *s, fv_kept_response **out);
 void fv_kept_response_unref(fv_kept_response *r); /* NULL is fine */
 
 /* Lists a complete response; takes a reference of its own. *kept: false where it exceeds the limits by
- * itself. n_json: bytes of its JSON as text. */
-void fv_response_store_put(fv_response_store *s, fv_kept_response *r, size_t n_json, bool *kept);
+ * itself. n_json: bytes of its JSON as text; more: bytes that it has as a tree beyond what is usual. */
+void fv_response_store_put(fv_response_store *s, fv_kept_response *r, size_t n_json, size_t more,
+                           bool *kept);
 
 /* Removes a response from the list. */
 void fv_response_store_remove(fv_response_store *s, fv_kept_response *r);

@@ -55,8 +55,9 @@ static fv_status name_item(fv_responding *r, const char *prefix) {
 
 static json_t *item_json(const fv_responding *r, bool done) {
     const char *text = r->text ? r->text : "";
-    return r->item == FV_RESPONSE_MESSAGE ? fv_api_item_message(r->item_id, done, text, r->n)
-                                          : fv_api_item_reasoning(r->item_id, done, text, r->n);
+    return r->item == FV_RESPONSE_MESSAGE
+               ? fv_api_item_message(r->item_id, done, text, r->n, r->logprobs)
+               : fv_api_item_reasoning(r->item_id, done, text, r->n);
 }
 
 static void send_item(fv_responding *r, const char *type, json_t *item) {
@@ -71,16 +72,23 @@ static json_t *place(const fv_responding *r) {
 
 static void send_content(fv_responding *r, const char *type, const char *text, size_t n) {
     json_t *members = place(r);
-    json_object_set_new(members, "part", fv_api_content(r->item == FV_RESPONSE_REASONING, text, n));
+    json_object_set_new(members, "part",
+                        fv_api_content(r->item == FV_RESPONSE_REASONING, text, n, r->logprobs));
     emit(r, type, members);
 }
 
-/* Sends a delta ("delta") or the whole text ("text"). */
+static json_t *all_logprobs(const fv_responding *r) {
+    return r->logprobs ? json_incref(r->logprobs) : json_array();
+}
+
+/* Sends a delta ("delta"), with the entries that waited for it, or the whole text ("text"). */
 static void send_text(fv_responding *r, const char *key, const char *text, size_t n) {
     const bool thought = r->item == FV_RESPONSE_REASONING, delta = strcmp(key, "delta") == 0;
     json_t *members = place(r);
     json_object_set_new(members, key, fv_json_text(text, n));
-    if (!thought) json_object_set_new(members, "logprobs", json_array());
+    if (!thought)
+        json_object_set_new(members, "logprobs",
+                            delta ? fv_responding_take_logprobs(r) : all_logprobs(r));
     emit(r,
          thought ? delta ? "response.reasoning_text.delta" : "response.reasoning_text.done"
          : delta ? "response.output_text.delta"
@@ -114,12 +122,15 @@ static fv_status close_item(fv_responding *r, const char *status) {
     send_content(r, "response.content_part.done", text, r->n);
     json_t *item = item_json(r, true);
     r->item = FV_RESPONSE_NO_ITEM;
+    json_decref(r->logprobs);
+    r->logprobs = NULL;
     return add_item(r, item, status);
 }
 
 static fv_status write_text(fv_responding *r, fv_response_item item, const char *text) {
     const size_t n = strlen(text);
     if (n == 0) return FV_OK;
+    if (item == FV_RESPONSE_REASONING) fv_responding_drop_logprobs(r);
     if (r->item != item) {
         FV_TRY(close_item(r, NULL));
         FV_TRY(open_item(r, item));
@@ -134,6 +145,7 @@ static fv_status write_text(fv_responding *r, fv_response_item item, const char 
 
 static fv_status write_call(fv_responding *r, const fv_api_call *call) {
     const char *arguments = call->arguments;
+    fv_responding_drop_logprobs(r);
     FV_TRY(close_item(r, NULL));
     FV_TRY(name_item(r, "fc"));
     send_item(r, "response.output_item.added", fv_api_item_call(r->item_id, false, call));
@@ -150,14 +162,16 @@ static bool is_cut(const fv_choice *c) {
     return c->reason == FOVEA__INFERENCE__V1__FINISH_REASON__FINISH_REASON_LENGTH;
 }
 
-/* An answer without anything is an empty message. */
+/* An answer without anything is an empty message. The end of the sequence has no text. */
 static fv_status finish(fv_responding *r, const char *status) {
+    fv_responding_drop_logprobs(r);
     if (r->item == FV_RESPONSE_NO_ITEM && number(r) == 0) FV_TRY(open_item(r, FV_RESPONSE_MESSAGE));
     return close_item(r, status);
 }
 
 static fv_status part(fv_choice *c, const fv_api_choice *p) {
     fv_responding *r = c->answer->responding;
+    if (p->logprobs) FV_TRY(fv_responding_hold_logprobs(r, p->logprobs));
     if (p->thought) FV_TRY(write_text(r, FV_RESPONSE_REASONING, p->thought));
     if (p->text) FV_TRY(write_text(r, FV_RESPONSE_MESSAGE, p->text));
     if (p->calls && p->call_begins) FV_TRY(write_call(r, p->calls));

@@ -105,21 +105,59 @@ static bool is_mmproj(const char *name) {
     return false;
 }
 
-/* Lists the models and mmproj files of a directory. Returns false if it is not one of GGUF files. */
-static bool list(const char *dir, candidates *models, candidates *mmproj) {
-    struct dirent **e = NULL;
-    int n_name = scandir(dir, &e, NULL, alphasort);
+/* The names in a directory, sorted. */
+typedef struct names {
+    char **name; /* [n] */
+    size_t n, cap;
+} names;
+
+static void free_names(names *f) {
+    for (size_t i = 0; i < f->n; i++) free(f->name[i]);
+    free(f->name);
+}
+
+static int by_name(const void *a, const void *b) {
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static bool put_name(names *f, const char *name) {
+    if (f->n == f->cap) {
+        size_t cap = f->cap ? 2 * f->cap : 32;
+        char **more = realloc(f->name, cap * sizeof(char *));
+        if (!more) return false;
+        f->name = more;
+        f->cap = cap;
+    }
+    f->name[f->n] = strdup(name);
+    return f->name[f->n] && ++f->n;
+}
+
+/* A directory that cannot be read has no names; whoever opens a file of it says why. */
+static fv_status read_names(const char *dir, names *f) {
+    DIR *d = opendir(dir);
+    bool good = true;
+    for (struct dirent *e; d && good && (e = readdir(d));) good = put_name(f, e->d_name);
+    if (d) closedir(d);
+    if (!good) return FV_FAIL(FV_ENOMEM, "%s: out of memory for names of files", dir);
+    if (f->n) qsort(f->name, f->n, sizeof(char *), by_name);
+    return FV_OK;
+}
+
+/* Lists the models and mmproj files of a directory; *is_gguf: whether it is one of GGUF files. */
+static fv_status list(const char *dir, candidates *models, candidates *mmproj, bool *is_gguf) {
+    names f = {0};
     bool hub = false;
     int32_t part, n;
-    for (int i = 0; i < n_name; i++) {
-        const char *name = e[i]->d_name;
+    fv_status st = read_names(dir, &f);
+    for (size_t i = 0; i < f.n && st == FV_OK; i++) {
+        const char *name = f.name[i];
         hub = hub || ends_with(name, hub_end);
         (void)parts_of(name, &part, &n);
         if (fv_gguf_is_file(name) && part == 1) add(is_mmproj(name) ? mmproj : models, name);
-        free(e[i]);
     }
-    free(e);
-    return !hub && models->n + mmproj->n > 0;
+    free_names(&f);
+    *is_gguf = !hub && models->n + mmproj->n > 0;
+    return st;
 }
 
 static fv_status choose_model(const char *dir, const candidates *models, fv_gguf_files *out) {
@@ -149,7 +187,9 @@ static fv_status choose_mmproj(const char *dir, const candidates *mmproj, fv_ggu
 
 static fv_status find_in(const char *dir, bool paired, fv_gguf_files *out) {
     candidates models = {0}, mmproj = {0};
-    if (!list(dir, &models, &mmproj)) return FV_OK;
+    bool is_gguf;
+    FV_TRY(list(dir, &models, &mmproj, &is_gguf));
+    if (!is_gguf) return FV_OK;
     FV_TRY(choose_model(dir, &models, out));
     return paired ? FV_OK : choose_mmproj(dir, &mmproj, out);
 }

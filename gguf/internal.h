@@ -67,8 +67,8 @@ typedef struct fv_gguf_vocab {
 
 enum { FV_GGUF_NORMAL = 1, FV_GGUF_UNKNOWN, FV_GGUF_CONTROL, FV_GGUF_USER, FV_GGUF_UNUSED };
 
-/* The id of the token with this text; -1: there is none. */
-int64_t fv_gguf_token(const fv_gguf *g, const char *text);
+/* Gives the id of the token with this text; -1: there is none. FV_EDATA: the tokens are no list of texts. */
+fv_status fv_gguf_token(const fv_gguf *g, const char *text, int64_t *id);
 
 fv_status fv_gguf_read_vocab(const fv_gguf *g, fv_gguf_vocab *out);
 void fv_gguf_free_vocab(fv_gguf_vocab *v);

@@ -126,6 +126,11 @@ fv_status fv_gguf_recurrent_of(const fv_gguf *g, const char *arch, fv_gguf_recur
                            .d_value = (int32_t)(x[3] / (int32_t)x[1]),
                            .taps = (int32_t)x[4],
                            .n_layer = (int32_t)fmax(0, fmin(layers - further, MOST))};
+    if ((int64_t)r.n_key * r.d_key > MOST)
+        return FV_FAIL(FV_EDATA,
+                       "%s: keys '%s.ssm.group_count' (%d) times 'ssm.state_size' (%d) must be at "
+                       "most %d",
+                       fv_gguf_where(g), arch, r.n_key, r.d_key, MOST);
     if (r.d_value < 1 || r.n_value % r.n_key)
         return FV_FAIL(FV_EDATA,
                        "%s: keys '%s.ssm.time_step_rank' (%d) and 'ssm.inner_size' (%g) must be "

@@ -63,7 +63,8 @@ static fv_status text_of_files(const fv_gguf_files *f, const char *name, char **
     size_t most = (size_t)f->n + 1;
     opened o = {.map = calloc(most, sizeof *o.map), .g = calloc(most, sizeof(fv_gguf *))};
     fv_status st = o.map && o.g ? open_all(f, &o) : FV_FAIL(FV_ENOMEM, "%s: no memory", f->model);
-    const fv_gguf_set set = {(const fv_gguf *const *)o.g, f->n, *f->mmproj ? o.g[f->n] : NULL};
+    const fv_gguf_set set = {(const fv_gguf *const *)o.g, f->n,
+                             o.g && *f->mmproj ? o.g[f->n] : NULL};
     if (st == FV_OK) st = fv_gguf_make_text(&set, name, text);
     if (st == FV_OK) *bytes = *text ? strlen(*text) : 0;
     for (int32_t i = 0; i < o.n; i++) fv_gguf_free(o.g[i]);

@@ -93,15 +93,15 @@ fv_status fv_gguf_read_vocab(const fv_gguf *g, fv_gguf_vocab *out) {
     return st;
 }
 
-int64_t fv_gguf_token(const fv_gguf *g, const char *text) {
+fv_status fv_gguf_token(const fv_gguf *g, const char *text, int64_t *id) {
     fv_gguf_string *token = NULL;
     size_t n = 0, length = strlen(text);
-    int64_t id = -1;
-    if (fv_gguf_strings(g, "tokenizer.ggml.tokens", &token, &n) != FV_OK) return -1;
+    *id = -1;
+    FV_TRY(fv_gguf_strings(g, "tokenizer.ggml.tokens", &token, &n));
     for (size_t i = n; i-- > 0;)
-        if (token[i].n == length && memcmp(token[i].s, text, length) == 0) id = (int64_t)i;
+        if (token[i].n == length && memcmp(token[i].s, text, length) == 0) *id = (int64_t)i;
     free(token);
-    return id;
+    return FV_OK;
 }
 
 void fv_gguf_free_vocab(fv_gguf_vocab *v) {

@@ -74,7 +74,8 @@ static fv_status add_qwen(const maker *k) {
     fv_gguf_put(
         k->m, k->vision, "out_hidden_size",
         json_incref(json_object_get(json_object_get(k->root, "text_config"), "hidden_size")));
-    int64_t video = fv_gguf_token(k->s->model[0], "<|video_pad|>");
+    int64_t video;
+    FV_TRY(fv_gguf_token(k->s->model[0], "<|video_pad|>", &video));
     if (video >= 0) fv_gguf_put(k->m, k->root, "video_token_id", json_integer(video));
     return FV_OK;
 }
@@ -425,7 +426,8 @@ static fv_status add_sizes(maker *k) {
 }
 
 static fv_status add_image_token(const maker *k, const tower *t) {
-    int64_t id = fv_gguf_token(k->s->model[0], t->image_token);
+    int64_t id;
+    FV_TRY(fv_gguf_token(k->s->model[0], t->image_token, &id));
     if (id < 0)
         return FV_FAIL(FV_EUNSUPPORTED,
                        "%s has no token '%s', which stands for an image: convert the model again "

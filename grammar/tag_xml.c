@@ -67,26 +67,32 @@ static const json_t *followed(const json_t *root, const json_t *schema) {
     return NULL;
 }
 
-/* The types of the values that a schema allows. */
-static types types_of(const json_t *root, const json_t *schema, int depth) {
+/* Finds the types of the values that a schema allows. References can make a short schema stand for a tree of any size,
+ * so each of its places costs steps. */
+static fv_status types_of(fv_compile *c, const json_t *root, const json_t *schema, int depth,
+                          types *out) {
+    enum { STEPS = 16 }; /* about the time of as many others */
+    FV_TRY(fv_compile_step(c, STEPS));
     const json_t *s = followed(root, schema);
     const json_t *type = json_object_get(s, "type"), *list = json_object_get(s, "anyOf");
     const json_t *values = json_object_get(s, "enum"), *one = json_object_get(s, "const");
     types t = {0};
     if (json_is_string(type)) note(&t, type);
     for (size_t i = 0; i < json_array_size(type); i++) note(&t, json_array_get(type, i));
-    if (type) return t;
-    if (one) note_value(&t, one);
-    for (size_t i = 0; i < json_array_size(values); i++) note_value(&t, json_array_get(values, i));
-    if (one || values) return t;
-    if (json_array_size(list) == 0 || depth > TYPES_DEPTH) t.unknown = true;
-    for (size_t i = 0; !t.unknown && i < json_array_size(list); i++) {
-        const types x = types_of(root, json_array_get(list, i), depth + 1);
+    if (one && !type) note_value(&t, one);
+    for (size_t i = 0; !type && i < json_array_size(values); i++)
+        note_value(&t, json_array_get(values, i));
+    const bool known = type || one || values;
+    if (!known && (json_array_size(list) == 0 || depth > TYPES_DEPTH)) t.unknown = true;
+    for (size_t i = 0; !known && !t.unknown && i < json_array_size(list); i++) {
+        types x;
+        FV_TRY(types_of(c, root, json_array_get(list, i), depth + 1, &x));
         t.string |= x.string;
         t.other |= x.other;
         t.unknown |= x.unknown;
     }
-    return t;
+    *out = t;
+    return FV_OK;
 }
 
 /* Whether nothing but types is asked for. */
@@ -155,7 +161,9 @@ static fv_status string_of(fv_compile *c, const json_t *schema, fv_expr **out) {
     if (values && has_only(schema, (const char *const[]){"type", "enum", NULL}))
         return one_of(c, values, out);
     if (one && has_only(schema, (const char *const[]){"type", "const", NULL}))
-        return fv_expr_text(c, json_string_value(one), json_string_length(one), out);
+        return json_is_string(one)
+                   ? fv_expr_text(c, json_string_value(one), json_string_length(one), out)
+                   : fv_expr_list(c, FV_EXPR_ALT, NULL, 0, out); /* none: `type` differs */
     if (!has_only(schema, (const char *const[]){"type", "minLength", "maxLength", "pattern",
                                                 "format", NULL}) ||
         (pattern && known) || min < 0 || (most && max < 0))
@@ -184,8 +192,9 @@ static fv_status value_rule(fv_compile *c, const json_t *root, const json_t *sch
 }
 
 static fv_status value_of(fv_compile *c, const json_t *root, const json_t *schema, fv_expr **out) {
-    const types t = types_of(root, schema, 0);
     const json_t *s = followed(root, schema);
+    types t;
+    FV_TRY(types_of(c, root, schema, 0, &t));
     if (t.unknown)
         return FV_FAIL(FV_EINVAL, "its `type` must be given: a string is written differently");
     if (!t.string) return value_rule(c, root, schema, out);

@@ -188,26 +188,26 @@ static fv_status check_sizes(const opening *o, const module *m, int64_t rows, in
                    (long long)cols, (long long)rows);
 }
 
-/* Sets a pair of a layer to A and rows of B. */
-static void put(fv_adapter_layer *layer, size_t offset, const fv_adapter_pair *p, int32_t row0,
+/* Sets a pair of a layer to A and rows of B. False: it is set already, by a module with another name for the layer. */
+static bool put(fv_adapter_layer *layer, size_t offset, const fv_adapter_pair *p, int32_t row0,
                 int32_t rows) {
-    layer->pair[offset / sizeof(fv_tensor)] =
-        (fv_adapter_pair){p->a, fv_tensor_rows(p->b, row0, rows)};
+    fv_adapter_pair *at = &layer->pair[offset / sizeof(fv_tensor)];
+    const bool unset = !at->a.data;
+    *at = (fv_adapter_pair){p->a, fv_tensor_rows(p->b, row0, rows)};
+    return unset;
 }
 
 /* A fused tensor's rows are those of q, k and v, or of gate and up. */
-static void put_fused(const opening *o, const fv_tensor_spec *e, const fv_adapter_pair *p) {
+static bool put_fused(const opening *o, const fv_tensor_spec *e, const fv_adapter_pair *p) {
     const fv_text_config *t = &o->cfg->text;
     const int32_t q = t->n_head * t->d_head, kv = t->n_kv * t->d_head, m = t->d_ffn;
     fv_adapter_layer *layer = &o->out->layer[e->layer];
-    if (e->offset == offsetof(fv_text_fused, qkv)) {
-        put(layer, offsetof(fv_text_layer, q), p, 0, q);
-        put(layer, offsetof(fv_text_layer, k), p, q, kv);
-        put(layer, offsetof(fv_text_layer, v), p, q + kv, kv);
-    } else {
-        put(layer, offsetof(fv_text_layer, gate), p, 0, m);
-        put(layer, offsetof(fv_text_layer, up), p, m, m);
-    }
+    if (e->offset == offsetof(fv_text_fused, qkv))
+        return put(layer, offsetof(fv_text_layer, q), p, 0, q) &&
+               put(layer, offsetof(fv_text_layer, k), p, q, kv) &&
+               put(layer, offsetof(fv_text_layer, v), p, q + kv, kv);
+    return put(layer, offsetof(fv_text_layer, gate), p, 0, m) &&
+           put(layer, offsetof(fv_text_layer, up), p, m, m);
 }
 
 static fv_status place(opening *o, module *m) {
@@ -224,11 +224,14 @@ static fv_status place(opening *o, module *m) {
     FV_TRY(check_sizes(o, m, e->shape[0], e->shape[1]));
     FV_TRY(copy_matrix(o, m->a, m->a_type, 1, &p.a));
     FV_TRY(copy_matrix(o, m->b, m->b_type, m->scale, &p.b));
-    if (e->part == FV_PART_TEXT_FUSED)
-        put_fused(o, e, &p);
-    else
-        put(e->part == FV_PART_TEXT_LAYER ? &o->out->layer[e->layer] : &o->out->recurrent[e->layer],
-            e->offset, &p, 0, p.b.rows);
+    fv_adapter_layer *one = e->part == FV_PART_RECURRENT_LAYER ? &o->out->recurrent[e->layer]
+                                                               : &o->out->layer[e->layer];
+    if (!(e->part == FV_PART_TEXT_FUSED ? put_fused(o, e, &p)
+                                        : put(one, e->offset, &p, 0, p.b.rows)))
+        return FV_FAIL(FV_EDATA,
+                       "%s: module '%.200s' adapts a layer that another module with another name "
+                       "adapts too: leave one of them out",
+                       o->where, m->path);
     if (m->rank > o->out->rank) o->out->rank = m->rank;
     o->n_pair++;
     return FV_OK;

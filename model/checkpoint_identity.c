@@ -9,6 +9,28 @@
 
 enum { FINGERPRINT_EDGE = 4096 };
 
+/* A whole file takes minutes to read: the ends of each tensor stand for it. */
+static void add_ends(XXH64_state_t *state, const void *data, size_t bytes) {
+    size_t edge = bytes < FINGERPRINT_EDGE ? bytes : FINGERPRINT_EDGE;
+    XXH64_update(state, data, edge);
+    XXH64_update(state, (const char *)data + bytes - edge, edge);
+}
+
+/* Adds what a quantized weight has beside its integers: scales, zero points, the order of columns. */
+static void add_parts(XXH64_state_t *state, const fv_stored_weight *w) {
+    for (int p = 1; w->form && p < FV_STORED_PARTS; p++) {
+        if (!w->part[p]) continue;
+        XXH64_update(state, w->part[p]->name, strlen(w->part[p]->name) + 1);
+        add_ends(state, w->part[p]->data, w->part[p]->bytes);
+    }
+}
+
+/* Adds the tensors of a GGUF file that follow t's rows in one weight; they have its size. */
+static void add_joined(XXH64_state_t *state, const fv_shard_tensor *t) {
+    for (int32_t i = 0; t->form && i < t->form->n_more; i++)
+        add_ends(state, t->form->more[i], t->entry->bytes);
+}
+
 void fv_checkpoint_fingerprint(const fv_checkpoint *ck, char out[17]) {
     XXH64_state_t state;
     XXH64_reset(&state, 0);
@@ -20,9 +42,9 @@ void fv_checkpoint_fingerprint(const fv_checkpoint *ck, char out[17]) {
         XXH64_update(&state, e->name, strlen(e->name) + 1);
         XXH64_update(&state, t->dtype, strlen(t->dtype) + 1);
         XXH64_update(&state, e->shape, (size_t)e->n_dim * sizeof *e->shape);
-        size_t edge = t->bytes < FINGERPRINT_EDGE ? t->bytes : FINGERPRINT_EDGE;
-        XXH64_update(&state, t->data, edge);
-        XXH64_update(&state, (const char *)t->data + t->bytes - edge, edge);
+        add_ends(&state, t->data, t->bytes);
+        add_parts(&state, &ck->used[i].stored);
+        add_joined(&state, ck->used[i].found);
     }
     snprintf(out, 17, "%016llx", (unsigned long long)XXH64_digest(&state));
 }

@@ -94,7 +94,7 @@ static bool is_experts(const fv_tensor_spec *e) {
 
 bool fv_checkpoint_is_layer_weight(const fv_tensor_spec *e) {
     bool layer = e->part == FV_PART_TEXT_LAYER || e->part == FV_PART_TEXT_FUSED ||
-                 e->part == FV_PART_RECURRENT_LAYER;
+                 e->part == FV_PART_TEXT_EXPERT || e->part == FV_PART_RECURRENT_LAYER;
     return layer && (e->role == FV_ROLE_LINEAR || e->role == FV_ROLE_QUERY || is_experts(e));
 }
 
@@ -174,6 +174,7 @@ fv_tensor *fv_checkpoint_slot(fv_checkpoint *ck, const fv_tensor_spec *e) {
     case FV_PART_TEXT: base = (char *)&ck->text; break;
     case FV_PART_TEXT_LAYER: base = (char *)&ck->text.layer[e->layer]; break;
     case FV_PART_RECURRENT_LAYER: base = (char *)&ck->text.recurrent[e->layer]; break;
+    case FV_PART_TEXT_EXPERT: base = (char *)&ck->text.expert[e->layer]; break;
     case FV_PART_TEXT_FUSED: base = (char *)&ck->fused[e->layer]; break;
     case FV_PART_VISION: base = (char *)&ck->vision; break;
     case FV_PART_VISION_LAYER: base = (char *)&ck->vision.layer[e->layer]; break;
@@ -341,6 +342,8 @@ fv_status fv_checkpoint_open_tensors(fv_checkpoint *ck) {
     FV_TRY(FV_ARENA_NEW(&ck->arena, ck->n_manifest, ck->used));
     FV_TRY(FV_ARENA_NEW(&ck->arena, fv_text_layers(&cfg->text), ck->text.layer));
     FV_TRY(FV_ARENA_NEW(&ck->arena, cfg->text.n_layer * cfg->text.recurrent.n, ck->text.recurrent));
+    if (cfg->text.experts_apart)
+        FV_TRY(FV_ARENA_NEW(&ck->arena, cfg->text.n_layer * cfg->text.n_expert, ck->text.expert));
     FV_TRY(FV_ARENA_NEW(&ck->arena, fv_text_layers(&cfg->text), ck->fused));
     FV_TRY(FV_ARENA_NEW(&ck->arena, cfg->vision.n_layer, ck->vision.layer));
     FV_TRY(FV_ARENA_NEW(&ck->arena, cfg->vision.n_deepstack, ck->vision.deepstack));

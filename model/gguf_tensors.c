@@ -206,16 +206,21 @@ static fv_status subtract_one(const lister *l, const fv_gguf_tensor *t, fv_safet
 
 /* ---- recurrent layers -------------------------------------------------------------------- */
 
+/* Returns whether the tiles are all rows, or columns, of t. Where they are not, the shape of t is refused later. */
+static bool is_tiled(const fv_gguf_tiles *tiles, const fv_gguf_tensor *t) {
+    int64_t heads = (int64_t)tiles->n * tiles->each;
+    return t->shape[tiles->columns ? t->n_dim - 1 : 0] == tiles->first + heads * tiles->width;
+}
+
 /* Orders `n` runs of `bytes` bytes, one a row of a small tensor in f32. */
 static fv_status untile_small(const lister *l, const fv_gguf_tiles *tiles, const fv_gguf_tensor *t,
                               fv_safetensors_entry *e) {
     size_t n = (size_t)t->shape[0], bytes = t->bytes / n;
-    size_t tiled = (size_t)(tiles->first + tiles->n * tiles->each * tiles->width);
     void *to;
     if (strcmp(t->type, "F32") != 0)
         return FV_FAIL(FV_EUNSUPPORTED, "%s: tensor '%s' is of type %s; it must be F32",
                        fv_gguf_where(l->g), t->name, t->type);
-    if (n != tiled) return FV_OK; /* its shape is refused later */
+    if (!is_tiled(tiles, t)) return FV_OK;
     FV_TRY(fv_arena_array(l->arena, n, bytes, &to));
     for (size_t i = 0; i < n; i++)
         memcpy((char *)to + i * bytes,
@@ -247,6 +252,7 @@ static fv_status form_recurrent(const lister *l, const fv_gguf_tensor *t, fv_saf
     if (strstr(t->name, ".attn_gate.")) f->tiles = all;
     if (strstr(t->name, ".ssm_alpha.") || strstr(t->name, ".ssm_beta.")) f->tiles = one;
     if (strstr(t->name, ".ssm_out.")) f->tiles = columns;
+    if (!is_tiled(&f->tiles, t)) f->tiles = (fv_gguf_tiles){0};
     if (strstr(t->name, ".ssm_conv1d.")) return untile_small(l, &behind, t, e);
     if (strstr(t->name, ".ssm_dt.")) return untile_small(l, &one, t, e);
     if (!ends_with(t->name, ".ssm_a")) return FV_OK;

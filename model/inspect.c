@@ -13,6 +13,7 @@
 #include "model/engine.h"
 #include "model/folder.h"
 #include "text/json.h"
+#include "text/unicode.h"
 
 enum { CONFIG_MAX = 1 << 20 };
 
@@ -36,6 +37,16 @@ static fv_status keep(fv_inspection *in, const char *text, const char **out) {
     return FV_OK;
 }
 
+/* Files may have any names, also such as command a terminal, or are no UTF-8, which JSON cannot have. */
+static void make_printable(const char *text) {
+    char *s = (char *)(uintptr_t)text; /* of the inspection's arena */
+    for (size_t left = strlen(s), n; left > 0; s += n, left -= n) {
+        int32_t cp;
+        fv_utf8 is = fv_utf8_next(s, left, &cp, &n);
+        if (is != FV_UTF8_OK || cp < ' ' || (cp >= 0x7f && cp < 0xa0)) memset(s, '?', n);
+    }
+}
+
 fv_status fv_inspection_add(fv_inspection *in, const char *file, const char *what,
                             const char *remedy, bool fatal) {
     for (int32_t i = 0; i < in->n_fault; i++) /* one that is known under a file's own name */
@@ -48,6 +59,9 @@ fv_status fv_inspection_add(fv_inspection *in, const char *file, const char *wha
     FV_TRY(keep(in, file, &f.file));
     FV_TRY(keep(in, what, &f.what));
     FV_TRY(keep(in, remedy, &f.remedy));
+    make_printable(f.file);
+    make_printable(f.what);
+    make_printable(f.remedy);
     in->fault[in->n_fault++] = f;
     return FV_OK;
 }
@@ -393,6 +407,8 @@ fv_status fv_inspect(const char *from, fv_inspection *out) {
     inspector i = {.in = out, .ck = ck};
     fv_folder_download(from, i.get, sizeof i.get);
     fv_status st = keep(out, from, &out->path);
+    if (st == FV_OK) st = keep(out, from, &out->shown);
+    if (st == FV_OK) make_printable(out->shown);
     if (st == FV_OK) st = inspect(&i);
     fv_checkpoint_close(ck);
     if (st != FV_OK) fv_inspection_free(out);

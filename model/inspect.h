@@ -6,6 +6,7 @@
 #include "common/arena.h"
 #include "model/checkpoint.h"
 
+/* Its texts are UTF-8 without control characters, whatever files are called. */
 typedef struct fv_fault {
     const char *file;   /* its path */
     const char *what;   /* the fault, a sentence */
@@ -23,7 +24,7 @@ typedef struct fv_inspected_dtype {
 } fv_inspected_dtype;
 
 typedef struct fv_inspection {
-    const char *path;
+    const char *path, *shown;          /* shown: in UTF-8 without control characters */
     bool can_serve;                    /* no fault is fatal */
     fv_fault fault[FV_INSPECT_FAULTS]; /* [n_fault]; of more, the first */
     int32_t n_fault;

@@ -3,6 +3,7 @@
 #include "common/limits.h"
 #include "common/log.h"
 #include "kv/tier/disk.h"
+#include "kv/tier/store.h"
 #include "prefill-worker/image/image.h"
 #include "prefill-worker/service/worker.h"
 #include "serving/worker/program.h"
@@ -19,25 +20,66 @@ static size_t prefix_bytes(const fv_worker_program *p) {
                                   (size_t)fv_options_int(p->o, "kv-bytes"), fv_memory_limit());
 }
 
-static fv_kv_tier *disk; /* NULL: no --kv-disk */
+/* The tiers of --kv-disk and --kv-store. */
+static fv_kv_tier *tier[FV_PREFILL_TIERS_MAX];
+static int32_t n_tier;
 
-static fv_status open_disk(const fv_options *o, size_t prefix_bytes) {
-    const char *dir = fv_options_string(o, "kv-disk"), *file = fv_options_string(o, "kv-key-file");
-    fv_key key = {0};
+static fv_status open_disk(const fv_options *o, const fv_key *secret) {
+    const char *dir = fv_options_string(o, "kv-disk");
     if (!dir) return FV_OK;
+    FV_TRY(
+        fv_kv_disk_open(dir, (uint64_t)fv_options_int(o, "kv-disk-bytes"), secret, &tier[n_tier]));
+    n_tier++;
+    return FV_OK;
+}
+
+static fv_status open_store(const fv_options *o, const fv_key *secret) {
+    const char *url = fv_options_string(o, "kv-store"),
+               *fleet = fv_options_string(o, "fleet-token-file");
+    fv_key key = {0};
+    if (!url) return FV_OK;
+    if (!secret && !fleet)
+        return FV_FAIL(FV_EINVAL,
+                       "--kv-store needs a secret that all workers share, as what others "
+                       "can write is authenticated with it: --kv-key-file or "
+                       "--fleet-token-file");
+    if (!secret) FV_TRY(fv_fleet_secret_read(fleet, &key));
+    fv_kv_store_options opt = {.url = url,
+                               .ca = fv_options_string(o, "kv-store-ca"),
+                               .deadline_ms = fv_options_int(o, "kv-store-ms"),
+                               .secret = secret ? secret : &key};
+    fv_status st = fv_kv_store_open(&opt, &tier[n_tier]);
+    fv_key_wipe(&key);
+    n_tier += st == FV_OK;
+    return st;
+}
+
+static fv_status open_tiers(const fv_options *o, size_t prefix_bytes) {
+    const char *file = fv_options_string(o, "kv-key-file");
+    fv_key key = {0};
+    bool wanted = fv_options_string(o, "kv-disk") || fv_options_string(o, "kv-store");
+    if (!wanted) return FV_OK;
     if (prefix_bytes == 0)
-        return FV_FAIL(FV_EINVAL, "--kv-disk extends the memory of --prefix-bytes, which is 0");
+        return FV_FAIL(FV_EINVAL,
+                       "--kv-disk and --kv-store extend the memory of --prefix-bytes, which is 0");
     if (file) FV_TRY(fv_fleet_secret_read(file, &key));
-    fv_status st = fv_kv_disk_open(dir, (uint64_t)fv_options_int(o, "kv-disk-bytes"),
-                                   file ? &key : NULL, &disk);
+    fv_status st = open_disk(o, file ? &key : NULL);
+    if (st == FV_OK) st = open_store(o, file ? &key : NULL);
     fv_key_wipe(&key);
     return st;
+}
+
+static void close_tiers(void) {
+    while (n_tier > 0) {
+        fv_kv_tier *t = tier[--n_tier];
+        t->ops->close(t);
+    }
 }
 
 static fv_status open_worker(fv_worker_program *p) {
     const fv_options *o = p->o;
     fv_prefill_worker *worker;
-    FV_TRY(open_disk(o, prefix_bytes(p)));
+    FV_TRY(open_tiers(o, prefix_bytes(p)));
     fv_prefill_worker_options opt = {.bridge = fv_daemon_bridge(p->daemon),
                                      .engine = &p->engine,
                                      .callers = fv_registration_callers(&p->place),
@@ -47,7 +89,8 @@ static fv_status open_worker(fv_worker_program *p) {
                                      .kv_bytes = (size_t)fv_options_int(o, "kv-bytes"),
                                      .cache_bytes = (size_t)fv_options_int(o, "cache-bytes"),
                                      .prefix_bytes = prefix_bytes(p),
-                                     .tier = disk,
+                                     .tier = {tier[0], tier[1]},
+                                     .n_tier = n_tier,
                                      .pixels = fv_options_int(o, "pixels"),
                                      .pixels_request = fv_options_int(o, "request-pixels"),
                                      .queue = (int32_t)fv_options_int(o, "queue"),
@@ -106,7 +149,7 @@ static fv_status run(const fv_options *o) {
                                         .limits = limits,
                                         .close = close_worker};
     fv_status st = fv_worker_run(o, &kind);
-    if (disk) disk->ops->close(disk);
+    close_tiers();
     return st;
 }
 

@@ -15,7 +15,7 @@ struct fv_connection {
     struct addrinfo *addresses, *next; /* next: to try */
     const fv_connection_events *events;
     void *user;
-    fv_session *session; /* NULL: plain, or none yet */
+    fv_redis_session *session; /* NULL: plain, or none yet */
     fv_redis_url url;
     fv_redis_tls *tls;
     bool open, closed, resolving;
@@ -33,7 +33,7 @@ typedef struct sending {
 static void free_unused(fv_connection *c) {
     if (!c->closed || c->resolving || c->handle) return;
     uv_freeaddrinfo(c->addresses);
-    fv_session_close(c->session);
+    fv_redis_session_close(c->session);
     free(c->waiting);
     free(c);
 }
@@ -84,7 +84,7 @@ static fv_status write_wire(fv_connection *c, const char *bytes, size_t n) {
 
 static fv_status write_session(fv_connection *c) {
     char wire[CHUNK];
-    for (size_t n; (n = fv_session_take(c->session, wire, sizeof wire)) > 0;)
+    for (size_t n; (n = fv_redis_session_take(c->session, wire, sizeof wire)) > 0;)
         FV_TRY(write_wire(c, wire, n));
     return FV_OK;
 }
@@ -97,7 +97,7 @@ fv_status fv_connection_send(fv_connection *c, const char *bytes, size_t n) {
         return FV_OK;
     }
     if (!c->session) return write_wire(c, bytes, n);
-    if (!fv_session_write(c->session, bytes, n))
+    if (!fv_redis_session_write(c->session, bytes, n))
         return FV_FAIL(FV_EIO, "the TLS session has failed");
     return write_session(c);
 }
@@ -112,7 +112,7 @@ static void on_alloc(uv_handle_t *h, size_t suggested, uv_buf_t *buf) {
 
 static void on_decrypted(fv_connection *c) {
     int n;
-    while (!c->closed && (n = fv_session_read(c->session, c->plain, sizeof c->plain)) > 0)
+    while (!c->closed && (n = fv_redis_session_read(c->session, c->plain, sizeof c->plain)) > 0)
         c->events->received(c->user, c->plain, (size_t)n);
     if (c->closed) return;
     if (n < 0 || write_session(c) != FV_OK) lose(c);
@@ -129,7 +129,7 @@ static void on_read(uv_stream_t *s, ssize_t n, const uv_buf_t *buf) {
         lose(c);
     } else if (!c->session) {
         c->events->received(c->user, buf->base, (size_t)n);
-    } else if (fv_session_feed(c->session, buf->base, (size_t)n)) {
+    } else if (fv_redis_session_feed(c->session, buf->base, (size_t)n)) {
         on_decrypted(c);
     } else {
         (void)FV_FAIL(FV_ENOMEM, "out of memory for TLS");
@@ -142,10 +142,10 @@ static void on_read(uv_stream_t *s, ssize_t n, const uv_buf_t *buf) {
 static fv_status begin_stream(fv_connection *c) {
     uv_tcp_nodelay(&c->tcp, 1);
     c->open = true;
-    if (c->tls) FV_TRY(fv_session_open(c->tls, c->url.host, &c->session));
+    if (c->tls) FV_TRY(fv_redis_session_open(c->tls, c->url.host, &c->session));
     if (uv_read_start((uv_stream_t *)&c->tcp, on_alloc, on_read) != 0)
         return FV_FAIL(FV_EIO, "the socket cannot be read");
-    if (c->session && fv_session_read(c->session, c->plain, 1) < 0)
+    if (c->session && fv_redis_session_read(c->session, c->plain, 1) < 0)
         return FV_EIO; /* its first message */
     if (c->n) FV_TRY(fv_connection_send(c, c->waiting, c->n));
     c->n = 0;

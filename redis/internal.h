@@ -40,20 +40,22 @@ fv_reply fv_reply_read(const char *s, size_t n, size_t value_max);
 
 /* ---- TLS -------------------------------------------------------------------------------- */
 
-typedef struct fv_redis_tls fv_redis_tls; /* opaque: what sessions share */
-typedef struct fv_session fv_session;     /* opaque: of a connection */
+typedef struct fv_redis_tls fv_redis_tls;         /* opaque: what sessions share */
+typedef struct fv_redis_session fv_redis_session; /* opaque: of a connection */
 
 fv_status fv_redis_tls_open(const char *ca, fv_redis_tls **out);
 void fv_redis_tls_close(fv_redis_tls *t);
 /* The server must prove that it is `host`. */
-fv_status fv_session_open(fv_redis_tls *t, const char *host, fv_session **out);
-void fv_session_close(fv_session *s);
-bool fv_session_feed(fv_session *s, const void *wire, size_t n); /* false: out of memory */
+fv_status fv_redis_session_open(fv_redis_tls *t, const char *host, fv_redis_session **out);
+void fv_redis_session_close(fv_redis_session *s);
+bool fv_redis_session_feed(fv_redis_session *s, const void *wire,
+                           size_t n); /* false: out of memory */
 /* Reads decrypted bytes and does the handshake; 0: needs more bytes; -1: it is over, and fv_last_error says why. */
-int fv_session_read(fv_session *s, void *out, size_t cap);
+int fv_redis_session_read(fv_redis_session *s, void *out, size_t cap);
 /* Encrypts; bytes before the end of the handshake wait. False: it has failed. */
-bool fv_session_write(fv_session *s, const void *bytes, size_t n);
-size_t fv_session_take(fv_session *s, void *wire, size_t cap); /* bytes for the socket */
+bool fv_redis_session_write(fv_redis_session *s, const void *bytes, size_t n);
+size_t fv_redis_session_take(fv_redis_session *s, void *wire,
+                             size_t cap); /* bytes for the socket */
 
 /* ---- a connection ------------------------------------------------------------------------ */
 

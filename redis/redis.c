@@ -19,6 +19,7 @@ struct fv_redis_op {
     fv_redis_done done; /* NULL: nobody waits */
     void *user;
     double until_s;
+    size_t bytes; /* of its name and value, counted in n_waiting */
 };
 
 struct fv_redis {
@@ -31,7 +32,8 @@ struct fv_redis {
     int32_t n_greeting;        /* replies to come before those of operations */
     fv_redis_op *first, **tail;
     int32_t n_op;
-    char *in; /* [n] bytes of a reply that is not complete */
+    size_t n_waiting; /* bytes of the operations */
+    char *in;         /* [n] bytes of a reply that is not complete */
     size_t n, cap;
     double rest_until_s; /* operations fail at once until then */
     int64_t rest_ms;     /* of the next failure */
@@ -68,6 +70,7 @@ static void lose(void *user) {
     r->first = NULL;
     r->tail = &r->first;
     r->n_op = 0;
+    r->n_waiting = 0;
     r->rest_until_s = fv_clock_s() + 1e-3 * (double)r->rest_ms;
     r->rest_ms = 2 * r->rest_ms < REST_MAX_MS ? 2 * r->rest_ms : REST_MAX_MS;
     for (; op; op = next) { /* they may begin new ones, which fail at once */
@@ -107,7 +110,19 @@ static fv_redis_op *pop(fv_redis *r) {
     r->first = op->next;
     if (!r->first) r->tail = &r->first;
     r->n_op--;
+    r->n_waiting -= op->bytes;
     return op;
+}
+
+/* Servers that know no AUTH repeat its arguments, and the reason goes to logs and to callers. */
+static bool refuse_greeting(const fv_redis *r, const fv_reply *a) {
+    const char *password = r->url.password;
+    const bool repeats = *password && memmem(a->text, a->n, password, strlen(password));
+    if (repeats)
+        (void)FV_FAIL(FV_EIO, "it refuses the connection, and repeats the password in its reason");
+    else
+        (void)FV_FAIL(FV_EIO, "it refuses the connection: %.*s", (int)a->n, a->text);
+    return false;
 }
 
 /* Takes a complete reply; false: the connection is over. */
@@ -117,10 +132,7 @@ static bool take(fv_redis *r, const fv_reply *a) {
         return false;
     }
     if (r->n_greeting > 0) {
-        if (a->kind == FV_REPLY_ERROR) {
-            (void)FV_FAIL(FV_EIO, "it refuses the connection: %.*s", (int)a->n, a->text);
-            return false;
-        }
+        if (a->kind == FV_REPLY_ERROR) return refuse_greeting(r, a);
         r->n_greeting--;
         return true;
     }
@@ -173,7 +185,7 @@ static void on_received(void *user, const char *bytes, size_t n) {
         if (r->connection != now) return; /* closed meanwhile */
         at += a.size;
     }
-    memmove(r->in, r->in + at, r->n - at);
+    if (at > 0) memmove(r->in, r->in + at, r->n - at);
     r->n -= at;
     watch(r);
 }
@@ -226,7 +238,9 @@ static fv_status connect_now(fv_redis *r) {
     if (r->connection) return FV_OK;
     if (fv_clock_s() < r->rest_until_s) return gone(r);
     FV_TRY(fv_connection_open(r->opt.loop, &r->url, r->tls, &events, r, &r->connection));
-    return greet(r);
+    fv_status st = greet(r);
+    if (st != FV_OK) disconnect(r); /* a half of the greeting would be replied to as an operation */
+    return st;
 }
 
 static fv_status begin(fv_redis *r, const argument *args, int n, fv_redis_done done, void *user,
@@ -235,6 +249,10 @@ static fv_status begin(fv_redis *r, const argument *args, int n, fv_redis_done d
         return FV_FAIL(FV_EINVAL, "a name in Redis has 1..%d bytes", FV_REDIS_NAME_MAX);
     if (r->n_op >= FV_REDIS_WAITING_MAX)
         return FV_FAIL(FV_EBUSY, "%d operations wait for the Redis server %s", r->n_op, r->address);
+    const size_t bytes = args[1].n + (n > 2 ? args[2].n : 0);
+    if (r->n_waiting > 0 && bytes > FV_REDIS_WAITING_BYTES_MAX - r->n_waiting)
+        return FV_FAIL(FV_EBUSY, "%zu bytes wait for the Redis server %s; at most %d may",
+                       r->n_waiting, r->address, FV_REDIS_WAITING_BYTES_MAX);
     fv_redis_op *op = calloc(1, sizeof *op);
     if (!op) return FV_FAIL(FV_ENOMEM, "out of memory for an operation");
     fv_status st = connect_now(r);
@@ -246,10 +264,12 @@ static fv_status begin(fv_redis *r, const argument *args, int n, fv_redis_done d
     *op = (fv_redis_op){.redis = r,
                         .done = done,
                         .user = user,
+                        .bytes = bytes,
                         .until_s = fv_clock_s() + 1e-3 * (double)r->opt.deadline_ms};
     *r->tail = op;
     r->tail = &op->next;
     r->n_op++;
+    r->n_waiting += bytes;
     if (r->first == op) watch(r);
     *out = op;
     return FV_OK;
@@ -290,6 +310,9 @@ fv_status fv_redis_open(const fv_redis_options *opt, fv_redis **out) {
     fv_redis_url url;
     fv_redis_tls *tls = NULL;
     FV_TRY(fv_redis_url_read(opt->url, &url));
+    if (opt->ca && !url.tls)
+        return FV_FAIL(FV_EINVAL, "certificates are given for a Redis server without TLS: its URL "
+                                  "must begin with rediss://, or leave them out");
     if (url.tls) FV_TRY(fv_redis_tls_open(opt->ca, &tls));
     fv_redis *r = calloc(1, sizeof *r);
     if (!r) {

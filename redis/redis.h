@@ -19,21 +19,26 @@
 
 #include "common/status.h"
 
-enum { FV_REDIS_NAME_MAX = 512, FV_REDIS_WAITING_MAX = 1024 };
+enum {
+    FV_REDIS_NAME_MAX = 512,
+    FV_REDIS_WAITING_MAX = 1024,           /* operations */
+    FV_REDIS_WAITING_BYTES_MAX = 64 << 20, /* of their names and values */
+};
 
 typedef struct fv_redis fv_redis;       /* opaque */
 typedef struct fv_redis_op fv_redis_op; /* opaque: an operation that is not over */
 
 typedef struct fv_redis_options {
     uv_loop_t *loop;
-    const char
-        *url; /* redis[s]://[[USER]:PASSWORD@]HOST[:PORT][/DB]; escapes %XX in user and password */
+    /* redis[s]://[[USER]:PASSWORD@]HOST[:PORT][/DB]; escapes %XX in user and password */
+    const char *url;
     const char *ca; /* rediss: a file of certificates that sign the server's; NULL: the system's */
     int64_t deadline_ms; /* of each operation */
     size_t value_max;    /* bytes of a value; larger ones are refused, also from the server */
 } fv_redis_options;
 
-/* Checks the options, without connecting. FV_EINVAL: the URL; FV_EDATA: the file of certificates. */
+/* Checks the options, without connecting. FV_EINVAL: the URL, or `ca` for a connection without TLS; FV_EDATA: the file of
+ * certificates. */
 fv_status fv_redis_open(const fv_redis_options *opt, fv_redis **out);
 /* Drops all operations. The memory is freed by the loop, which must run once more. NULL is fine. */
 void fv_redis_close(fv_redis *r);
@@ -44,7 +49,7 @@ void fv_redis_close(fv_redis *r);
 typedef void (*fv_redis_done)(void *user, fv_status st, const void *value, size_t n);
 
 /* Each begins an operation and gives *op, which is valid until `done`, or fails at once: FV_EIO: the server was gone a
- * moment ago; FV_EBUSY: too many operations wait; FV_EINVAL: the name or the value is too long. Everything is copied.
+ * moment ago; FV_EBUSY: too many operations or bytes wait; FV_EINVAL: the name or the value is too long. Everything is copied.
  * ms: the value's time, more than 0. */
 fv_status fv_redis_get(fv_redis *r, const void *name, size_t n_name, fv_redis_done done, void *user,
                        fv_redis_op **op);

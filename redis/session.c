@@ -10,7 +10,7 @@ struct fv_redis_tls {
     SSL_CTX *context;
 };
 
-struct fv_session {
+struct fv_redis_session {
     SSL *ssl;      /* owns both */
     BIO *in, *out; /* bytes from and to the socket */
     BIO *early;    /* bytes that wait for the end of the handshake; owned */
@@ -60,15 +60,15 @@ static bool expect(SSL *ssl, const char *host) {
     return SSL_set_tlsext_host_name(ssl, host) == 1 && SSL_set1_host(ssl, host) == 1;
 }
 
-fv_status fv_session_open(fv_redis_tls *t, const char *host, fv_session **out) {
-    fv_session *s = calloc(1, sizeof *s);
+fv_status fv_redis_session_open(fv_redis_tls *t, const char *host, fv_redis_session **out) {
+    fv_redis_session *s = calloc(1, sizeof *s);
     if (s) s->ssl = SSL_new(t->context);
     BIO *in = BIO_new(BIO_s_mem()), *bytes = BIO_new(BIO_s_mem());
     if (s) s->early = BIO_new(BIO_s_mem());
     if (!s || !s->ssl || !in || !bytes || !s->early || !expect(s->ssl, host)) {
         BIO_free(in);
         BIO_free(bytes);
-        fv_session_close(s);
+        fv_redis_session_close(s);
         return FV_FAIL(FV_ENOMEM, "out of memory for TLS");
     }
     BIO_set_mem_eof_return(in, -1);
@@ -80,19 +80,19 @@ fv_status fv_session_open(fv_redis_tls *t, const char *host, fv_session **out) {
     return FV_OK;
 }
 
-void fv_session_close(fv_session *s) {
+void fv_redis_session_close(fv_redis_session *s) {
     if (!s) return;
     SSL_free(s->ssl);
     BIO_free(s->early);
     free(s);
 }
 
-bool fv_session_feed(fv_session *s, const void *wire, size_t n) {
+bool fv_redis_session_feed(fv_redis_session *s, const void *wire, size_t n) {
     return BIO_write(s->in, wire, (int)n) == (int)n;
 }
 
 /* Sends what waited for the handshake. */
-static bool send_early(fv_session *s) {
+static bool send_early(fv_redis_session *s) {
     char *bytes;
     const long n = BIO_get_mem_data(s->early, &bytes);
     if (n <= 0 || !SSL_is_init_finished(s->ssl)) return true;
@@ -101,7 +101,7 @@ static bool send_early(fv_session *s) {
     return sent;
 }
 
-int fv_session_read(fv_session *s, void *out, size_t cap) {
+int fv_redis_session_read(fv_redis_session *s, void *out, size_t cap) {
     ERR_clear_error();
     const int n = SSL_read(s->ssl, out, (int)cap);
     const int why = n > 0 ? SSL_ERROR_NONE : SSL_get_error(s->ssl, n);
@@ -117,13 +117,13 @@ int fv_session_read(fv_session *s, void *out, size_t cap) {
     return -1;
 }
 
-bool fv_session_write(fv_session *s, const void *bytes, size_t n) {
+bool fv_redis_session_write(fv_redis_session *s, const void *bytes, size_t n) {
     ERR_clear_error();
     if (!SSL_is_init_finished(s->ssl)) return BIO_write(s->early, bytes, (int)n) == (int)n;
     return SSL_write(s->ssl, bytes, (int)n) == (int)n;
 }
 
-size_t fv_session_take(fv_session *s, void *wire, size_t cap) {
+size_t fv_redis_session_take(fv_redis_session *s, void *wire, size_t cap) {
     const int n = BIO_read(s->out, wire, (int)cap);
     return n > 0 ? (size_t)n : 0;
 }

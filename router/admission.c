@@ -106,6 +106,9 @@ fv_status fv_request_admit(fv_request *r, fv_fleet *f) {
     fv_work work = fv_estimate_work(&f->estimate, need.tokens_known, need.tokens_text,
                                     need.max_tokens, r->msg->ignore_eos);
     work.pixels = need.pixels;
+    const fv_model_message *model = fv_fleet_model(f);
+    snprintf(r->reasoning, sizeof r->reasoning, "%s", model->reasoning_parser);
+    r->asks_adapter = fv_model_adapter(model, r->msg->model) != NULL;
     fv_request_set_fleet(r, f, &need, &work);
     return FV_OK;
 }

@@ -23,14 +23,13 @@ static fv_status send_accepted(fv_request *r) {
     if (r->accepted) return FV_OK;
     a.request_id = r->id;
     a.abort_token = r->abort_token;
-    const char *adapter = fv_model_adapter(fv_fleet_model(r->fleet), r->msg->model);
-    a.model = (char *)(uintptr_t)(adapter ? adapter : r->fleet->model);
+    a.model = r->asks_adapter ? r->msg->model : r->fleet->model;
     a.prefill_worker = r->attempt->p.name;
     a.decode_worker = r->attempt->d.name;
     a.bytes_bound = r->attempt->bytes_bound;
     a.n_prompt = r->attempt->n_prompt;
     a.thinks = r->attempt->thinks;
-    a.reasoning_parser = fv_fleet_model(r->fleet)->reasoning_parser;
+    a.reasoning_parser = r->reasoning;
     a.n_prompt_cached = r->attempt->n_prompt_cached;
     e.event_case = FOVEA__INFERENCE__V1__GENERATE_EVENT__EVENT_ACCEPTED;
     e.accepted = &a;

@@ -172,6 +172,19 @@ static bool is_named(const fv_fleet *f, const char *model) {
     return !*model || strcmp(f->model, model) == 0 || strcmp(f->fingerprint, model) == 0;
 }
 
+/* Whether the name is that of the fleet's model, and not of an adapter. */
+static bool is_model_named(const fv_fleet *f, const char *model) {
+    const fv_model_message *said = fv_fleet_model(f);
+    return f->first && is_named(f, model) && !(said && fv_model_adapter(said, model));
+}
+
+/* A model's name goes before an adapter's of another model: drawing among both would answer with either. */
+static bool names_model(const fv_registry *m, const char *model) {
+    for (const fv_fleet *f = m->fleets; f; f = f->next)
+        if (is_model_named(f, model)) return true;
+    return false;
+}
+
 /* Appends to text[*n] as far as it fits. */
 static void add_text(char text[NAMES_MAX], size_t *n, const char *a, const char *b, const char *c) {
     int more = *n < NAMES_MAX ? snprintf(text + *n, NAMES_MAX - *n, "%s%s%s", a, b, c) : 0;
@@ -235,9 +248,10 @@ fv_status fv_registry_choose_fleet_for(const fv_registry *m, const char *model, 
     fv_fleet *drawn = NULL, *living = NULL, *any = NULL;
     fv_status old = FV_OK;
     int32_t n_pair = 0;
+    const bool of_models = names_model(m, model);
     if (!*model && ambiguous(m)) return cannot_tell(m, model);
     for (fv_fleet *f = m->fleets; f; f = f->next) {
-        if (!f->first || !is_named(f, model)) continue;
+        if (!f->first || !(of_models ? is_model_named(f, model) : is_named(f, model))) continue;
         fv_status st = rules ? fv_fleet_check_rules(f) : FV_OK;
         if (st != FV_OK) {
             old = st;

@@ -61,6 +61,8 @@ enum { FV_N_REQUEST_CHANGE = 6 };
 extern const fv_state_change fv_request_changes[FV_N_REQUEST_CHANGE];
 const char *fv_request_state_name(fv_request_state s); /* "NEW" */
 
+enum { FV_REASONING_NAME_MAX = 63 };
+
 typedef struct fv_request {
     struct fv_request *next; /* of all; queued ones of a fleet by start tag */
     fv_relay *relay;
@@ -78,6 +80,10 @@ typedef struct fv_request {
     fv_account *sharer;           /* likewise */
     fv_fleet *fleet;              /* counts it; NULL: not known yet */
     double start_tag, finish_tag; /* router/queue.h */
+    /* Facts about the model, kept at admission: its last prefill worker may leave while a decode worker
+     * has the request. */
+    char reasoning[FV_REASONING_NAME_MAX + 1]; /* the form of its reasoning; "": it has none */
+    bool asks_adapter;                         /* msg->model names an adapter */
     fv_request_bounds need;
     fv_work work;               /* expected */
     struct fv_attempt *attempt; /* RUNNING; else NULL */

@@ -34,12 +34,12 @@ static fv_status open_call(fv_worker_call *c, const fv_request *r, const fv_regi
 
 /* Returns the form of the reasoning behind which the text of the constraint begins, "": it begins at once. All workers
  * of a request are told the same. */
-static char *reasoning_of(const fv_request *r) {
+static const char *reasoning_of(const fv_request *r) {
     const Fovea__Inference__V1__TokenRules *rules = r->msg->rules;
     const bool chats =
         r->msg->prompt && r->msg->prompt->form_case == FOVEA__INFERENCE__V1__PROMPT__FORM_CHAT;
     const bool after = rules && rules->constraint && rules->constraint->after_reasoning;
-    return chats && after ? fv_fleet_model(r->fleet)->reasoning_parser : "";
+    return chats && after ? r->reasoning : "";
 }
 
 fv_status fv_worker_call_decode(fv_worker_call *c, const fv_request *r,
@@ -72,7 +72,7 @@ fv_status fv_worker_call_decode(fv_worker_call *c, const fv_request *r,
     m.token_texts = r->msg->token_texts;
     m.keep_ms = r->msg->keep_ms;
     m.rules = r->msg->rules;
-    m.reasoning = reasoning_of(r);
+    m.reasoning = (char *)(uintptr_t)reasoning_of(r);
     m.thinks = from->thinks; /* a follow-up is rendered by the decode worker */
     m.thought = from->thought;
     m.special_tokens = r->msg->special_tokens;
@@ -125,7 +125,7 @@ fv_status fv_worker_call_prefill(fv_worker_call *c, const fv_request *r,
     m.replay = r->id_of;
     m.reserve_all = fv_request_reserves_all(r);
     m.open_ended = r->need.open_ended;
-    m.reasoning = reasoning_of(r);
+    m.reasoning = (char *)(uintptr_t)reasoning_of(r);
     FV_TRY(make_tokens(r, d, open, pair));
     m.open_token = open;
     m.pair_token = pair;

@@ -104,27 +104,28 @@ static fv_status add_special(maker *m, json_int_t id, const char *text) {
     return FV_OK;
 }
 
-/* The special token with this rank; NULL: the list has none. Files have them mostly in order. */
-static const char *special_of(const json_t *list, int32_t rank) {
-    const json_t *item = json_array_get(list, (size_t)rank);
+/* Puts the texts of special tokens in the order of their ranks; NULL where the list has none. Of two with one rank the
+ * first counts. */
+static void rank_specials(const maker *m, const json_t *list, const char **text) {
+    const json_t *item;
     size_t i;
-    if (json_integer_value(json_object_get(item, "rank")) == rank)
-        return json_string_value(json_object_get(item, "token_str"));
     json_array_foreach(list, i, item) {
-        const json_t *found = json_object_get(item, "rank");
-        if (json_is_integer(found) && json_integer_value(found) == rank)
-            return json_string_value(json_object_get(item, "token_str"));
+        const json_t *rank = json_object_get(item, "rank");
+        const json_int_t at = json_integer_value(rank);
+        const char *s = json_string_value(json_object_get(item, "token_str"));
+        if (json_is_integer(rank) && at >= 0 && at < m->n_special && !text[at]) text[at] = s;
     }
-    return NULL;
 }
 
 /* Special tokens that the file does not name are called <SPECIAL_7>. */
 static fv_status add_specials(maker *m, const json_t *list) {
+    const char **named;
+    FV_TRY(FV_ARENA_NEW(&m->arena, m->n_special, named));
+    rank_specials(m, list, named);
     for (int32_t id = 0; id < m->n_special; id++) {
         char filler[32];
-        const bool named = (size_t)id < json_array_size(list);
         snprintf(filler, sizeof filler, "<SPECIAL_%d>", id);
-        const char *text = named ? special_of(list, id) : filler;
+        const char *text = (size_t)id < json_array_size(list) ? named[id] : filler;
         if (!text)
             return FV_FAIL(FV_EDATA,
                            "%s: the ranks of 'special_tokens' must be 0, 1, 2, ..., each with a "

@@ -136,11 +136,17 @@ static fv_status join_ids(const fv_answer_sources *a, fv_answer *x, int32_t **al
     return FV_OK;
 }
 
+/* Two names may stand for one adapter. */
+static bool same_adapter(const fv_adapter *a, const fv_adapter *b) {
+    return a == b || (a && b && strcmp(a->digest, b->digest) == 0);
+}
+
 /* Refuses to continue a conversation with another adapter than its KV was computed with. Without a name it goes on as
  * it was begun. */
 static fv_status check_adapter(const fv_answer_sources *a, const fv_answer *x) {
     const fv_adapter *has = fv_kv_get_sequence(x->session->kv)->adapter;
-    if (!x->model || !x->model[0] || fv_adapters_named(&a->engine->adapters, x->model) == has)
+    if (!x->model || !x->model[0] ||
+        same_adapter(fv_adapters_named(&a->engine->adapters, x->model), has))
         return FV_OK;
     return FV_FAIL(FV_EINVAL,
                    "model '%.200s': the conversation was begun with %s%s, and continues with that "

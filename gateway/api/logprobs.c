@@ -18,8 +18,8 @@ static const char *const chat_lists[] = {"content"};
 static const char *const text_lists[] = {"tokens", "token_logprobs", "top_logprobs", "text_offset"};
 
 static int32_t lists_of(const fv_api_logprobs *l, const char *const **names) {
-    *names = l->kind == FV_API_CHAT ? chat_lists : text_lists;
-    return l->kind == FV_API_CHAT ? 1 : 4;
+    *names = l->kind == FV_API_TEXT ? text_lists : chat_lists;
+    return l->kind == FV_API_TEXT ? 4 : 1;
 }
 
 static fv_status out_of_memory(void) {
@@ -129,7 +129,7 @@ static fv_status add(fv_api_logprobs *l, const token_message *t, bool known, uin
     for (int32_t i = 0; i < n; i++)
         if (!l->held[i] && !(l->held[i] = json_array())) return out_of_memory();
     FV_TRY(fv_grow(&l->offset, &l->cap_held, l->n_held + 1, sizeof *l->offset));
-    const bool good = l->kind == FV_API_CHAT ? add_chat(l, t) : add_text(l, t, known, offset);
+    const bool good = l->kind == FV_API_TEXT ? add_text(l, t, known, offset) : add_chat(l, t);
     if (!good) return out_of_memory();
     l->offset[l->n_held++] = offset;
     return FV_OK;

@@ -294,7 +294,7 @@ static const field fields[] = {
     {READ("stop", ANY, read_stop)},
     {INTEGER("n", ANSWERS, n, 1, FV_API_CHOICES_MAX)},
     {READ("logprobs", ANSWERS, read_logprobs)},
-    {INTEGER("top_logprobs", FV_API_CHAT, message.n_logprobs, 0, LOGPROBS_MAX)},
+    {INTEGER("top_logprobs", FV_API_CHAT | FV_API_RESPONSE, message.n_logprobs, 0, LOGPROBS_MAX)},
     {FLAG("stream", ANY, stream)},
     {READ("stream_options", ANY, read_stream_options)},
     {FLAG("ignore_eos", ANY, message.ignore_eos)},
@@ -443,6 +443,7 @@ static fv_status check_prompt_fields(fv_api_reader *r) {
                    "it must be at least 1; 0 needs \"echo\": true"));
     FV_TRY(require(r, !q->prompt_logprobs || !q->stream, "prompt_logprobs",
                    "a stream does not have them: leave out \"stream\""));
+    if (q->kind == FV_API_RESPONSE) q->logprobs |= q->message.n_logprobs > 0;
     if (q->echo && q->logprobs) fv_api_want_prompt_logprobs(q, q->message.n_logprobs);
     q->message.prompt_tokens = q->echo || q->ids;
     q->message.continue_text = continues_text(r);

@@ -35,7 +35,7 @@ json_t *fv_api_response_echo(const fv_api_request *q) {
         s->nucleus_case == FOVEA__INFERENCE__V1__SAMPLING__NUCLEUS_TOP_P ? (double)s->top_p : 1;
     return json_pack(
         "{s:b, s:o, s:o, s:n, s:o, s:b, s:o, s:{s:o, s:n}, s:s, s:b, s:f, s:{s:o}, s:o, s:o, "
-        "s:i, s:f, s:s, s:n}",
+        "s:I, s:f, s:s, s:n}",
         "background", 0, "instructions", text_or_null(f->instructions), "max_output_tokens",
         m->max_tokens ? json_integer(m->max_tokens) : json_null(), "max_tool_calls", "metadata",
         parsed(f->metadata, json_object()), "parallel_tool_calls", (int)q->parallel_calls,
@@ -43,8 +43,8 @@ json_t *fv_api_response_echo(const fv_api_request *q) {
         text_or_null(f->effort), "summary", "service_tier", "default", "store", (int)f->store,
         "temperature", (double)s->temperature, "text", "format",
         parsed(f->format, json_pack("{s:s}", "type", "text")), "tool_choice", choice_json(q),
-        "tools", parsed(f->tools, json_array()), "top_logprobs", 0, "top_p", top_p, "truncation",
-        m->truncate_case ? "auto" : "disabled", "user");
+        "tools", parsed(f->tools, json_array()), "top_logprobs", (json_int_t)m->n_logprobs, "top_p",
+        top_p, "truncation", m->truncate_case ? "auto" : "disabled", "user");
 }
 
 static json_t *usage_json(const fv_api_usage *u) {
@@ -72,23 +72,24 @@ json_t *fv_api_response(const fv_api_names *names, const json_t *echo, const cha
 
 static const char *status_of(bool done) { return done ? "completed" : "in_progress"; }
 
-json_t *fv_api_content(bool thought, const char *text, size_t n) {
+json_t *fv_api_content(bool thought, const char *text, size_t n, json_t *logprobs) {
     if (thought)
         return json_pack("{s:s, s:o}", "type", "reasoning_text", "text", fv_json_text(text, n));
-    return json_pack("{s:s, s:o, s:[], s:[]}", "type", "output_text", "text", fv_json_text(text, n),
-                     "annotations", "logprobs");
+    return json_pack("{s:s, s:o, s:[], s:o}", "type", "output_text", "text", fv_json_text(text, n),
+                     "annotations", "logprobs", logprobs ? json_incref(logprobs) : json_array());
 }
 
-json_t *fv_api_item_message(const char *id, bool done, const char *text, size_t n) {
+json_t *fv_api_item_message(const char *id, bool done, const char *text, size_t n,
+                            json_t *logprobs) {
     json_t *content = json_array();
-    if (done) json_array_append_new(content, fv_api_content(false, text, n));
+    if (done) json_array_append_new(content, fv_api_content(false, text, n, logprobs));
     return json_pack("{s:s, s:s, s:s, s:s, s:o}", "id", id, "type", "message", "status",
                      status_of(done), "role", "assistant", "content", content);
 }
 
 json_t *fv_api_item_reasoning(const char *id, bool done, const char *text, size_t n) {
     json_t *content = json_array();
-    if (done) json_array_append_new(content, fv_api_content(true, text, n));
+    if (done) json_array_append_new(content, fv_api_content(true, text, n, NULL));
     return json_pack("{s:s, s:s, s:s, s:[], s:o}", "id", id, "type", "reasoning", "status",
                      status_of(done), "summary", "content", content);
 }

@@ -15,13 +15,15 @@ json_t *fv_api_response_echo(const fv_api_request *q);
 json_t *fv_api_response(const fv_api_names *names, const json_t *echo, const char *status,
                         json_t *output, json_t *error, const fv_api_usage *usage);
 
-/* Items. `done`: complete. text: [n] bytes of an item that is done. */
-json_t *fv_api_item_message(const char *id, bool done, const char *text, size_t n);
+/* Items. `done`: complete. text: [n] bytes of an item that is done. logprobs: a list of entries of the
+ * text's tokens, a new reference of which they hold; NULL: none. */
+json_t *fv_api_item_message(const char *id, bool done, const char *text, size_t n,
+                            json_t *logprobs);
 json_t *fv_api_item_reasoning(const char *id, bool done, const char *text, size_t n);
 json_t *fv_api_item_call(const char *id, bool done, const fv_api_call *call);
 
-/* A part of a message's or a reasoning's content. */
-json_t *fv_api_content(bool thought, const char *text, size_t n);
+/* A part of a message's or a reasoning's content; logprobs as above, of a message alone. */
+json_t *fv_api_content(bool thought, const char *text, size_t n, json_t *logprobs);
 
 /* The items of turns that a request has brought, as "input_items" lists them; images as data: URLs.
  * id: the response's, from which the items' ids are made. */

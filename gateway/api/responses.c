@@ -44,6 +44,23 @@ static fv_status read_truncation(fv_api_reader *r, const fv_json_event *e) {
     return FV_OK;
 }
 
+/* ---- log-probabilities ------------------------------------------------------------------- */
+
+/* The other names that OpenAI has are of what a response here has anyway, or never has. */
+static fv_status read_include_name(fv_api_reader *r, const char *key, const fv_json_event *e) {
+    (void)key;
+    if (e->type != FV_JSON_STRING) return FV_FAIL(FV_EINVAL, "it must be a string");
+    r->out->logprobs |= strcmp(e->text, "message.output_text.logprobs") == 0;
+    return FV_OK;
+}
+
+static const fv_api_shape include = {.member = read_include_name};
+
+static fv_status read_include(fv_api_reader *r, const fv_json_event *e) {
+    if (e->type != FV_JSON_ARRAY) return FV_FAIL(FV_EINVAL, "it must be a list");
+    return fv_api_enter(r, &include);
+}
+
 /* ---- reasoning, text --------------------------------------------------------------------- */
 
 static fv_status read_reasoning_field(fv_api_reader *r, const char *key, const fv_json_event *e) {
@@ -82,15 +99,6 @@ static fv_status read_background(fv_api_reader *r, const fv_json_event *e) {
                  : FV_OK;
 }
 
-static fv_status read_top_logprobs(fv_api_reader *r, const fv_json_event *e) {
-    int64_t n;
-    (void)r;
-    FV_TRY(fv_api_integer(e, 0, 20, &n));
-    return n ? FV_FAIL(FV_EINVAL, "log-probabilities are not part of responses: it must be 0; use "
-                                  "/v1/chat/completions")
-             : FV_OK;
-}
-
 static fv_status read_conversation(fv_api_reader *r, const fv_json_event *e) {
     (void)r, (void)e;
     return FV_FAIL(FV_EINVAL, "conversations are not kept here: use previous_response_id");
@@ -99,21 +107,6 @@ static fv_status read_conversation(fv_api_reader *r, const fv_json_event *e) {
 static fv_status read_prompt(fv_api_reader *r, const fv_json_event *e) {
     (void)r, (void)e;
     return FV_FAIL(FV_EINVAL, "prompts are not kept here: use input and instructions");
-}
-
-static fv_status read_include_name(fv_api_reader *r, const char *key, const fv_json_event *e) {
-    (void)key, (void)r;
-    if (e->type == FV_JSON_STRING && strcmp(e->text, "message.output_text.logprobs") == 0)
-        return FV_FAIL(FV_EINVAL, "log-probabilities are not part of responses; use "
-                                  "/v1/chat/completions");
-    return e->type == FV_JSON_STRING ? FV_OK : FV_FAIL(FV_EINVAL, "it must be a string");
-}
-
-static const fv_api_shape include = {.member = read_include_name};
-
-static fv_status read_include(fv_api_reader *r, const fv_json_event *e) {
-    if (e->type != FV_JSON_ARRAY) return FV_FAIL(FV_EINVAL, "it must be a list");
-    return fv_api_enter(r, &include);
 }
 
 /* ---- the table --------------------------------------------------------------------------- */
@@ -133,7 +126,6 @@ static const struct field {
     {"text", read_text},
     {"include", read_include},
     {"background", read_background}, /* the first that is refused, unless it asks for nothing */
-    {"top_logprobs", read_top_logprobs},
     {"conversation", read_conversation},
     {"prompt", read_prompt},
 };

@@ -49,6 +49,7 @@ static const struct compound {
      "\"string\", "
      "\"maxLength\": 128}}"},
     {"truncation", 0, "{\"enum\": [\"auto\", \"disabled\"]}"},
+    {"include", 0, "{\"type\": \"array\", \"items\": {\"type\": \"string\"}}"},
     {"add_special_tokens", 0, "{\"type\": \"boolean\"}"},
 };
 

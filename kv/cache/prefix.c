@@ -84,7 +84,7 @@ fv_status fv_prefix_pin(fv_prefix_cache *c, const fv_chain_link *link, int32_t n
 }
 
 static fv_prefix_part part_of(fv_prefix_segment *x) {
-    return (fv_prefix_part){&x->key, x->n, x->visual, &x->seconds, &x->rows};
+    return (fv_prefix_part){&x->key, x->n, x->visual, &x->seconds, &x->rows, &x->tiers};
 }
 
 fv_prefix_part fv_prefix_part_of(const fv_prefix *p, int32_t i) { return part_of(p->segment[i]); }

@@ -58,6 +58,7 @@ typedef struct fv_prefix_part {
     bool visual;
     double *seconds; /* that they took to compute */
     fv_buf *rows;    /* on the cache's device */
+    uint8_t *tiers;  /* bit i: tier i beyond the cache has it, or had it; the caller's */
 } fv_prefix_part;
 fv_prefix_part fv_prefix_part_of(const fv_prefix *p, int32_t i);
 

@@ -21,6 +21,7 @@ typedef struct fv_prefix_segment {
     int32_t n; /* rows */
     bool visual;
     bool again;     /* it is in its tenant's second list */
+    uint8_t tiers;  /* bit i: tier i beyond the cache has it, or had it (kv/tier/tier.h) */
     int32_t n_user; /* prefixes that hold it; it is not given up meanwhile */
     double seconds; /* that its rows took to compute */
     fv_buf rows;    /* [layers, KV heads, keys and values, n] */

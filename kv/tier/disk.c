@@ -1,6 +1,7 @@
 /* The folder's index is a fv_segments whose segments have no rows: keys are names of files, tenants names of folders.
- * A lock guards it; files are read and written without it. A file that is given up while it is read stays readable
- * until then, as its name alone is gone. */
+ * One lock guards it, and is held for work in memory alone, so that whoever asks what is there never waits for the file
+ * system. Another one, taken before it, is held while files get and lose their names. Files are read and written
+ * without both. A file that is given up while it is read stays readable until then, as its name alone is gone. */
 #include "kv/tier/disk.h"
 
 #include <dirent.h>
@@ -36,6 +37,7 @@ typedef struct fv_kv_disk {
     int lock_fd;
     uint64_t bytes_max;
     fv_seal_keys keys;
+    pthread_mutex_t names; /* held while files are renamed and deleted */
     pthread_mutex_t mutex;
     fv_segments index; /* under `mutex` */
     _Atomic uint64_t n_part, bytes_read, bytes_written, n_hit, n_miss, n_damaged, n_given_up,
@@ -101,31 +103,57 @@ static fv_status add(fv_kv_disk *d, const char *tenant, const fv_chain_key *name
     return st;
 }
 
-static void unlink_segment(fv_kv_disk *d, fv_prefix_segment *x) {
-    char path[PATH_CAP];
-    path_of(d, x->tenant->name, &x->key, path);
-    unlink(path);
+/* Files that the index has given up, to be deleted without its lock. */
+typedef struct doomed {
+    struct doomed *next;
+    char tenant[TENANT_HEX + 1];
+    fv_chain_key name;
+} doomed;
+
+/* Drops a file from the index, and adds it to a list. Under the lock. */
+static bool doom(fv_kv_disk *d, fv_prefix_segment *x, doomed **list) {
+    doomed *file = malloc(sizeof *file);
+    if (!file) return false;
+    snprintf(file->tenant, sizeof file->tenant, "%s", x->tenant->name);
+    file->name = x->key;
+    file->next = *list;
+    *list = file;
     fv_segments_drop(&d->index, x);
+    return true;
+}
+
+/* Deletes the files of a list, and frees it. */
+static void delete_all(fv_kv_disk *d, doomed *list) {
+    for (doomed *file = list, *next; file; file = next) {
+        char path[PATH_CAP];
+        next = file->next;
+        path_of(d, file->tenant, &file->name, path);
+        unlink(path);
+        free(file);
+    }
 }
 
 /* Gives up files until there is room for `bytes` more of a tenant. Under the lock. */
-static bool make_room(fv_kv_disk *d, const char *tenant, size_t bytes) {
+static bool make_room(fv_kv_disk *d, const char *tenant, size_t bytes, doomed **list) {
     if (bytes > d->bytes_max) return false;
     while (d->index.bytes > d->bytes_max - bytes) {
         fv_prefix_segment *x = fv_segments_victim(&d->index, tenant, bytes);
-        if (!x) return false;
-        unlink_segment(d, x);
+        if (!x || !doom(d, x, list)) return false;
         d->n_given_up++;
     }
     return true;
 }
 
-/* Forgets a file that is damaged or gone, and deletes it. */
+/* Forgets a file that is damaged, and deletes it. */
 static void forget(fv_kv_disk *d, const fv_chain_key *name) {
+    doomed *list = NULL;
+    pthread_mutex_lock(&d->names);
     pthread_mutex_lock(&d->mutex);
     fv_prefix_segment *x = fv_segments_find(&d->index, name);
-    if (x) unlink_segment(d, x);
+    if (x) (void)doom(d, x, &list);
     pthread_mutex_unlock(&d->mutex);
+    delete_all(d, list);
+    pthread_mutex_unlock(&d->names);
 }
 
 static int32_t disk_has(fv_kv_tier *t, const fv_chain_key *const *key, int32_t n) {
@@ -181,7 +209,7 @@ static fv_status read_segment(fv_kv_disk *d, int fd, const fv_seal_name *name,
     return read_rows(fd, &s, want, rows);
 }
 
-/* Finds the file of a segment and marks it as used; false: it has none. */
+/* Finds the path of a segment's file and marks it as used; false: it has none. */
 static bool find(fv_kv_disk *d, const fv_chain_key *file, char path[PATH_CAP]) {
     pthread_mutex_lock(&d->mutex);
     fv_prefix_segment *x = fv_segments_find(&d->index, file);
@@ -191,6 +219,22 @@ static bool find(fv_kv_disk *d, const fv_chain_key *file, char path[PATH_CAP]) {
     }
     pthread_mutex_unlock(&d->mutex);
     return x != NULL;
+}
+
+/* Opens the file of a segment; -1: it has none, or it cannot be opened. Under the lock of names, or a file that is given
+ * up meanwhile would count as one that somebody has deleted. */
+static int open_segment(fv_kv_disk *d, const fv_chain_key *file, char path[PATH_CAP]) {
+    bool gone = false;
+    int fd = -1;
+    pthread_mutex_lock(&d->names);
+    if (find(d, file, path)) {
+        fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK); /* a FIFO blocks nobody */
+        gone = fd < 0 && errno != EMFILE && errno != ENFILE && errno != ENOMEM;
+        d->n_failed += fd < 0;
+    }
+    pthread_mutex_unlock(&d->names);
+    if (gone) forget(d, file);
+    return fd;
 }
 
 static fv_status miss(fv_kv_disk *d) {
@@ -205,13 +249,8 @@ static fv_status disk_read(fv_kv_tier *t, const fv_chain_key *key, const fv_seal
     fv_seal_name name;
     FV_TRY(fv_seal_name_of(&d->keys, key, &name));
     fv_chain_key file = key_of(&name);
-    if (!find(d, &file, path)) return miss(d);
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK); /* a FIFO blocks nobody */
-    if (fd < 0) { /* somebody has deleted it, or may not be read */
-        d->n_failed++;
-        forget(d, &file);
-        return miss(d);
-    }
+    int fd = open_segment(d, &file, path);
+    if (fd < 0) return miss(d);
     fv_status st = read_segment(d, fd, &name, want, rows, seconds);
     if (st == FV_OK) futimens(fd, NULL); /* the order of use, after a restart */
     close(fd);
@@ -281,17 +320,39 @@ static fv_status write_part(fv_kv_disk *d, const char *part, const fv_seal_name 
     return st;
 }
 
+/* Makes room for a written file, unless it is there. */
+static fv_status admit(fv_kv_disk *d, const char *tenant, const fv_chain_key *file, size_t bytes,
+                       bool *there) {
+    fv_status st = FV_OK;
+    doomed *list = NULL;
+    pthread_mutex_lock(&d->mutex);
+    *there = fv_segments_find(&d->index, file) != NULL;
+    if (!*there && !make_room(d, tenant, bytes, &list))
+        st = FV_FAIL(FV_ENOMEM, "the folder of kept segments has no room for %zu bytes", bytes);
+    pthread_mutex_unlock(&d->mutex);
+    delete_all(d, list);
+    return st;
+}
+
+/* Gives a written file its name. */
+static fv_status name_file(fv_kv_disk *d, const char *tenant, const fv_chain_key *file,
+                           size_t bytes, const char *part, const char *path) {
+    if (rename(part, path) != 0) return fail_write(path);
+    pthread_mutex_lock(&d->mutex);
+    fv_status st = add(d, tenant, file, bytes);
+    pthread_mutex_unlock(&d->mutex);
+    if (st != FV_OK) unlink(path);
+    return st;
+}
+
 /* Gives a written file its name, if there is still room and nobody has written it meanwhile. */
 static fv_status publish(fv_kv_disk *d, const char *tenant, const fv_chain_key *file, size_t bytes,
                          const char *part, const char *path) {
-    fv_status st = FV_OK;
-    pthread_mutex_lock(&d->mutex);
-    bool there = fv_segments_find(&d->index, file) != NULL;
-    if (!there && !make_room(d, tenant, bytes))
-        st = FV_FAIL(FV_ENOMEM, "the folder of kept segments has no room for %zu bytes", bytes);
-    if (!there && st == FV_OK && rename(part, path) != 0) st = fail_write(path);
-    if (!there && st == FV_OK && (st = add(d, tenant, file, bytes)) != FV_OK) unlink(path);
-    pthread_mutex_unlock(&d->mutex);
+    bool there;
+    pthread_mutex_lock(&d->names);
+    fv_status st = admit(d, tenant, file, bytes, &there);
+    if (!there && st == FV_OK) st = name_file(d, tenant, file, bytes, part, path);
+    pthread_mutex_unlock(&d->names);
     if (there || st != FV_OK) unlink(part);
     return st;
 }
@@ -366,7 +427,7 @@ static fv_status note(finding *f, const char *tenant, const fv_chain_key *name,
         f->cap = cap;
     }
     found *x = &f->file[f->n++];
-    snprintf(x->tenant, sizeof x->tenant, "%s", tenant);
+    memcpy(x->tenant, tenant, sizeof x->tenant); /* its length was checked */
     x->name = *name;
     x->used_ns = (int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec;
     x->bytes = on_disk((uint64_t)st->st_size);
@@ -417,8 +478,11 @@ static fv_status take_in(finding *f) {
         const found *x = &f->file[i];
         char path[PATH_CAP];
         path_of(d, x->tenant, &x->name, path);
+        doomed *list = NULL;
         bool twice = fv_segments_find(&d->index, &x->name) != NULL;
-        if (!twice && make_room(d, x->tenant, x->bytes))
+        bool room = !twice && make_room(d, x->tenant, x->bytes, &list);
+        delete_all(d, list);
+        if (room)
             FV_TRY(add(d, x->tenant, &x->name, x->bytes));
         else
             unlink(path);
@@ -456,18 +520,25 @@ static fv_status lock_folder(fv_kv_disk *d, const char *dir) {
     return FV_FAIL(FV_EBUSY, "another process uses %s", dir);
 }
 
+/* Makes a key. Its file is synced before it gets its name, as a machine that stops then must not leave half a key, with
+ * which no worker would start. */
+static fv_status make_key(const char *dir, const char *path, fv_key *out) {
+    char part[PATH_CAP];
+    FV_TRY(fv_random_bytes(out->bytes, sizeof out->bytes));
+    FV_TRY(fv_path_join(dir, "key.part", part, sizeof part));
+    unlink(part);
+    int fd = open(part, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    bool good = fd >= 0 && write_all(fd, out->bytes, sizeof out->bytes) && fsync(fd) == 0;
+    if (fd >= 0 && close(fd) != 0) good = false;
+    return good && rename(part, path) == 0 ? FV_OK : fail_write(part);
+}
+
 /* Reads DIR/key, or makes it. */
 static fv_status folder_key(const char *dir, fv_key *out) {
     char path[PATH_CAP], *text;
     size_t n;
     FV_TRY(fv_path_join(dir, "key", path, sizeof path));
-    if (!fv_file_exists(path)) {
-        FV_TRY(fv_random_bytes(out->bytes, sizeof out->bytes));
-        int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-        bool good = fd >= 0 && write_all(fd, out->bytes, sizeof out->bytes);
-        if (fd >= 0 && close(fd) != 0) good = false;
-        return good ? FV_OK : fail_write(path);
-    }
+    if (!fv_file_exists(path)) return make_key(dir, path, out);
     FV_TRY(fv_file_read(path, sizeof out->bytes + 1, &text, &n));
     fv_status st = FV_OK;
     if (n == sizeof out->bytes)
@@ -486,6 +557,7 @@ static void disk_close(fv_kv_tier *t) {
     if (d->lock_fd >= 0) close(d->lock_fd);
     fv_seal_keys_wipe(&d->keys);
     pthread_mutex_destroy(&d->mutex);
+    pthread_mutex_destroy(&d->names);
     free(d->dir);
     free(d);
 }
@@ -550,6 +622,7 @@ fv_status fv_kv_disk_open(const char *dir, uint64_t bytes_max, const fv_key *sec
     d->bytes_max = bytes_max;
     d->lock_fd = -1;
     pthread_mutex_init(&d->mutex, NULL);
+    pthread_mutex_init(&d->names, NULL);
     fv_status st = open_first(d, dir, secret, folder);
     if (st != FV_OK) {
         disk_close(&d->tier);

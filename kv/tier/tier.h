@@ -23,7 +23,9 @@ typedef struct fv_tier_counters {
 typedef struct fv_kv_tier_ops {
     const char *name; /* in reports: "disk" */
 
-    /* Returns how many leading keys of key[n] are there, as far as the tier knows without waiting. */
+    /* Returns how many leading keys of key[n] are there. `waits`: it asks somebody else, and only a thread that may wait
+     * calls it; otherwise it answers at once. */
+    bool waits;
     int32_t (*has)(fv_kv_tier *t, const fv_chain_key *const *key, int32_t n);
 
     /* Reads the rows of a segment, whose head is *want but for its seconds, to rows[want->bytes]. FV_ENOTFOUND: it is not

@@ -1,4 +1,4 @@
-/* GLM-4.1V (arXiv 2507.01006), GLM-4.6V-Flash and GLM-OCR: towers for images of any size with RoPE
+/* GLM-4.1V (arXiv 2507.01006), GLM-4.5V, GLM-4.6V and 4.6V-Flash, and GLM-OCR: towers for images of any size with RoPE
  * by row and column, a convolution that merges 2 x 2 patches to a token, and a connector with a gated
  * FFN. GLM-4.1V's tower also has a table of positions, interpolated bicubically; GLM-OCR's norms
  * queries and keys. Videos are read as images. */
@@ -125,6 +125,17 @@ const fv_family fv_family_glm46v = {
     .text = "glm4v_text",
     .tower = "glm4v_vision",
     .image_token = 151343,
+    .parse = parse_4,
+};
+
+/* GLM-4.5V and GLM-4.6V: the tower with a mixture of experts. */
+const fv_family fv_family_glm4v_moe = {
+    GLM,
+    .name = "glm4v_moe",
+    .architecture = "Glm4vMoeForConditionalGeneration",
+    .text = "glm4v_moe_text",
+    .tower = "glm4v_moe_vision",
+    .image_token = 151363,
     .parse = parse_4,
 };
 

@@ -21,7 +21,8 @@ typedef enum dim {
     DIM_QKV,     /* rows of fused tensors */
     DIM_2M,
     DIM_EXPERTS,
-    DIM_E, /* an expert's width, and twice that */
+    DIM_SHARED, /* the shared expert */
+    DIM_E,      /* an expert's width, and twice that */
     DIM_2E,
     DIM_VD, /* the tower */
     DIM_VM,
@@ -67,8 +68,10 @@ typedef enum when {
     SPARSE,
     SPARSE_PLAIN, /* whose matrices are [out, in], or transposed */
     SPARSE_TRANSPOSED,
+    SIGMOID,      /* the router has a bias */
     BESIDE,       /* layers with experts beside the FFN */
-    SHARED,       /* the expert that every token goes through */
+    SHARED_GATED, /* the expert that every token goes through, and its gate, */
+    SHARED_PLAIN, /* or without one, under GLM's names */
     PRE_NORMS,    /* norms of the text model's layers: before attention and FFN only, */
     POST_NORMS,   /* or also after them, */
     OUTPUT_NORMS, /* or beside the former, under GLM's names */
@@ -131,6 +134,7 @@ typedef struct row {
 #define T(m) offsetof(fv_text_weights, m)
 #define L(m) offsetof(fv_text_layer, m)
 #define F(m) offsetof(fv_text_fused, m)
+#define X(m) offsetof(fv_text_expert, m)
 #define V(m) offsetof(fv_vision_weights, m)
 #define E(m) offsetof(fv_vision_layer, m)
 #define P(m) offsetof(fv_projector_weights, m)
@@ -199,10 +203,34 @@ static const row text_layer[] = {
      {DIM_EXPERTS, DIM_E, DIM_D},
      FV_ROLE_EXPERTS_TRANSPOSED,
      SPARSE_TRANSPOSED},
-    {"mlp.shared_expert.gate_proj.weight", L(gate), {DIM_M, DIM_D}, FV_ROLE_LINEAR, SHARED},
-    {"mlp.shared_expert.up_proj.weight", L(up), {DIM_M, DIM_D}, FV_ROLE_LINEAR, SHARED},
-    {"mlp.shared_expert.down_proj.weight", L(down), {DIM_D, DIM_M}, FV_ROLE_LINEAR, SHARED},
-    {"mlp.shared_expert_gate.weight", L(shared_gate), {DIM_ONE, DIM_D}, FV_ROLE_EXACT, SHARED},
+    {"mlp.shared_expert.gate_proj.weight",
+     L(gate),
+     {DIM_SHARED, DIM_D},
+     FV_ROLE_LINEAR,
+     SHARED_GATED},
+    {"mlp.shared_expert.up_proj.weight", L(up), {DIM_SHARED, DIM_D}, FV_ROLE_LINEAR, SHARED_GATED},
+    {"mlp.shared_expert.down_proj.weight",
+     L(down),
+     {DIM_D, DIM_SHARED},
+     FV_ROLE_LINEAR,
+     SHARED_GATED},
+    {"mlp.shared_expert_gate.weight",
+     L(shared_gate),
+     {DIM_ONE, DIM_D},
+     FV_ROLE_EXACT,
+     SHARED_GATED},
+    {"mlp.gate.e_score_correction_bias", L(router_bias), {DIM_EXPERTS}, FV_ROLE_BIAS, SIGMOID},
+    {"mlp.shared_experts.gate_proj.weight",
+     L(gate),
+     {DIM_SHARED, DIM_D},
+     FV_ROLE_LINEAR,
+     SHARED_PLAIN},
+    {"mlp.shared_experts.up_proj.weight", L(up), {DIM_SHARED, DIM_D}, FV_ROLE_LINEAR, SHARED_PLAIN},
+    {"mlp.shared_experts.down_proj.weight",
+     L(down),
+     {DIM_D, DIM_SHARED},
+     FV_ROLE_LINEAR,
+     SHARED_PLAIN},
     {"router.proj.weight", L(router), {DIM_EXPERTS, DIM_D}, FV_ROLE_ROUTER, BESIDE},
     {"router.scale", L(router_norm), {DIM_D}, FV_ROLE_NORM, BESIDE},
     {"router.per_expert_scale", L(expert_scale), {DIM_EXPERTS}, FV_ROLE_NORM, BESIDE},
@@ -216,6 +244,13 @@ static const row text_layer[] = {
 static const row text_fused[] = {
     {"self_attn.qkv_proj.weight", F(qkv), {DIM_QKV, DIM_D}, FV_ROLE_LINEAR, FUSED},
     {"mlp.gate_up_proj.weight", F(gate_up), {DIM_2M, DIM_D}, FV_ROLE_LINEAR, FUSED_FFN},
+};
+
+/* One expert, where files have each by itself. */
+static const row text_expert[] = {
+    {"gate_proj.weight", X(gate), {DIM_E, DIM_D}, FV_ROLE_LINEAR, ALWAYS},
+    {"up_proj.weight", X(up), {DIM_E, DIM_D}, FV_ROLE_LINEAR, ALWAYS},
+    {"down_proj.weight", X(down), {DIM_D, DIM_E}, FV_ROLE_LINEAR, ALWAYS},
 };
 
 static const row recurrent_layer[] = {
@@ -244,10 +279,22 @@ static const row recurrent_layer[] = {
      FV_ROLE_EXPERTS,
      SPARSE},
     {"mlp.experts.down_proj", L(experts_out), {DIM_EXPERTS, DIM_D, DIM_E}, FV_ROLE_EXPERTS, SPARSE},
-    {"mlp.shared_expert.gate_proj.weight", L(gate), {DIM_M, DIM_D}, FV_ROLE_LINEAR, SHARED},
-    {"mlp.shared_expert.up_proj.weight", L(up), {DIM_M, DIM_D}, FV_ROLE_LINEAR, SHARED},
-    {"mlp.shared_expert.down_proj.weight", L(down), {DIM_D, DIM_M}, FV_ROLE_LINEAR, SHARED},
-    {"mlp.shared_expert_gate.weight", L(shared_gate), {DIM_ONE, DIM_D}, FV_ROLE_EXACT, SHARED},
+    {"mlp.shared_expert.gate_proj.weight",
+     L(gate),
+     {DIM_SHARED, DIM_D},
+     FV_ROLE_LINEAR,
+     SHARED_GATED},
+    {"mlp.shared_expert.up_proj.weight", L(up), {DIM_SHARED, DIM_D}, FV_ROLE_LINEAR, SHARED_GATED},
+    {"mlp.shared_expert.down_proj.weight",
+     L(down),
+     {DIM_D, DIM_SHARED},
+     FV_ROLE_LINEAR,
+     SHARED_GATED},
+    {"mlp.shared_expert_gate.weight",
+     L(shared_gate),
+     {DIM_ONE, DIM_D},
+     FV_ROLE_EXACT,
+     SHARED_GATED},
 };
 
 static const row text_back[] = {
@@ -465,9 +512,11 @@ static int64_t size_of(const fv_model_config *cfg, dim d, int32_t layer, const c
     switch (d) {
     case DIM_NONE: break;
     case DIM_D: *key = "hidden_size"; return t->d_model;
-    case DIM_M:
-        *key = t->shared_expert ? "shared_expert_intermediate_size" : "intermediate_size";
-        return fv_text_dense_width(t, layer);
+    case DIM_M: *key = "intermediate_size"; return fv_text_dense_width(t, layer);
+    case DIM_SHARED:
+        *key = t->shared_gated ? "shared_expert_intermediate_size"
+                               : "n_shared_experts * moe_intermediate_size";
+        return t->d_shared;
     case DIM_VOCAB: *key = "vocab_size"; return t->vocab;
     case DIM_Q: *key = "num_attention_heads * head_dim"; return t->n_head * head_of(t, layer);
     case DIM_QUERY:
@@ -563,8 +612,11 @@ static bool exists(const builder *b, when w, int32_t layer) {
     case DENSE_APART: return !t->fused && !t->fused_ffn && (!t->sparse[layer] || t->dense_beside);
     case SPARSE: return t->sparse[layer] && !t->dense_beside;
     case BESIDE: return t->dense_beside && t->sparse[layer];
-    case SPARSE_PLAIN: return t->sparse[layer] && !t->experts_transposed && !t->dense_beside;
-    case SHARED: return t->shared_expert && t->sparse[layer];
+    case SPARSE_PLAIN:
+        return t->sparse[layer] && !t->experts_transposed && !t->dense_beside && !t->experts_apart;
+    case SIGMOID: return t->router.sigmoid && t->sparse[layer];
+    case SHARED_GATED: return t->d_shared && t->shared_gated && t->sparse[layer];
+    case SHARED_PLAIN: return t->d_shared && !t->shared_gated && t->sparse[layer];
     case SPARSE_TRANSPOSED: return t->sparse[layer] && t->experts_transposed;
     case PRE_NORMS: return !t->post_norms;
     case POST_NORMS: return t->post_norms;
@@ -686,9 +738,20 @@ static void build_vision(builder *b) {
     if (cfg->video_tower) add_video_tower(b, run);
 }
 
+/* Adds the experts of a layer whose name begins with `prefix`, where files have each by itself. */
+static void add_experts(builder *b, int32_t layer, const char *prefix) {
+    const fv_text_config *t = &b->cfg->text;
+    char first[96];
+    for (int32_t e = 0; t->experts_apart && t->sparse[layer] && e < t->n_expert; e++) {
+        snprintf(first, sizeof first, "%smlp.experts.%d.", prefix, e);
+        ADD(b, text_expert, FV_PART_TEXT_EXPERT, layer * t->n_expert + e, first);
+    }
+}
+
 fv_status fv_tensor_specs_build(const fv_model_config *cfg, bool whole, fv_tensor_spec **out,
                                 int32_t *n) {
-    enum { PER_LAYER = 64, OTHERS = 40 + 6 * FV_MAX_DEEPSTACK };
+    enum { PER_LAYER = 64, PER_EXPERT = sizeof text_expert / sizeof *text_expert };
+    enum { OTHERS = 40 + 6 * FV_MAX_DEEPSTACK };
     _Static_assert((sizeof text_layer + sizeof text_fused) / sizeof *text_layer <= PER_LAYER,
                    "rows of a text layer");
     _Static_assert(sizeof vision_layer / sizeof *vision_layer <= PER_LAYER,
@@ -698,6 +761,7 @@ fv_status fv_tensor_specs_build(const fv_model_config *cfg, bool whole, fv_tenso
     int32_t run = cfg->text.recurrent.n,
             n_layer = cfg->text.n_layer * (run + 1) + cfg->text.n_sharer; /* of the file */
     int32_t most = towers * OTHERS + PER_LAYER * (n_layer + towers * cfg->vision.n_layer);
+    if (cfg->text.experts_apart) most += n_layer * cfg->text.n_expert * PER_EXPERT;
     b.entry = calloc((size_t)most, sizeof(*b.entry));
     if (!b.entry) return FV_FAIL(FV_ENOMEM, "no memory for a list of %d tensors", most);
     char prefix[64];
@@ -710,6 +774,7 @@ fv_status fv_tensor_specs_build(const fv_model_config *cfg, bool whole, fv_tenso
         } else {
             ADD(&b, text_layer, FV_PART_TEXT_LAYER, layer, prefix);
             ADD(&b, text_fused, FV_PART_TEXT_FUSED, layer, prefix);
+            add_experts(&b, layer, prefix);
         }
     }
     ADD(&b, text_back, FV_PART_TEXT, 0, "text.");

@@ -27,6 +27,7 @@ typedef enum fv_tensor_part {
     FV_PART_TEXT = 0,
     FV_PART_TEXT_LAYER,
     FV_PART_RECURRENT_LAYER, /* `layer` counts recurrent layers alone */
+    FV_PART_TEXT_EXPERT, /* `layer` is that of the expert in fv_text_weights' list: layer * E + expert */
     FV_PART_TEXT_FUSED, /* several linear layers of a text layer in one tensor (fv_text_fused) */
     FV_PART_VISION,
     FV_PART_VISION_LAYER,

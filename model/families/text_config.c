@@ -14,6 +14,7 @@ enum {
     HEAD_DIM_MAX = 1024,
     POSITION_MAX = 1 << 30,
     EXPERT_ROWS_MAX = 1 << 24,
+    EXPERTS_APART_MAX = 1 << 15, /* of all layers, as each is three tensors */
 };
 
 typedef struct text_family {
@@ -39,6 +40,7 @@ typedef struct text_family {
     bool fused;     /* tensors of q, k and v, and of gate and up, are one */
     bool use_bias;  /* the key exists, for all linear layers */
     bool glm;       /* norms, adjacent pairs and partial RoPE as in GLM-4.1V */
+    bool glm_moe;   /* partial RoPE, a sigmoid router and a shared expert as in GLM-4.5V */
     int32_t n_expert, n_active, d_expert; /* of a mixture of experts; 0: the family has none */
     bool transposed;                      /* its matrices are [in, out] in files */
 } text_family;
@@ -226,6 +228,23 @@ static const text_family families[] = {
      .section = {8, 12, 12},
      .bias_qkv = true,
      .glm = true},
+    {.name = "glm4v_moe_text",
+     .architecture = "Glm4vMoeTextModel",
+     .vocab = 151424,
+     .d_ffn = 10944,
+     .n_kv = 8,
+     .max_position = 65536,
+     .bos = -1,
+     .eos = -1,
+     .n_layer = 46,
+     .n_head = 96,
+     .rms_eps = 1e-5F,
+     .section = {8, 12, 12},
+     .attention_bias = true,
+     .glm_moe = true,
+     .n_expert = 128,
+     .n_active = 8,
+     .d_expert = 1408},
     {.name = "glm_ocr_text",
      .architecture = "GlmOcrTextModel",
      .vocab = 59392,
@@ -265,7 +284,7 @@ enum { N_FAMILY = sizeof families / sizeof *families };
 const char fv_config_text_families[] =
     "llama, mistral, ministral3, granite, phi3, qwen2, qwen3, qwen2_vl_text, qwen2_5_vl_text, "
     "qwen3_vl_text, qwen3_vl_moe_text, qwen3_5_text, qwen3_5_moe_text, paddleocr_vl_text, "
-    "glm4v_text, glm_ocr_text, "
+    "glm4v_text, glm4v_moe_text, glm_ocr_text, "
     "gemma3_text, gemma4_text and gemma4_unified_text";
 
 const char *fv_config_text_family(const char *name) {
@@ -458,12 +477,13 @@ static fv_status parse_rope(const json_t *obj, const text_family *f, const char 
     FV_TRY(fv_json_f64(obj, "rope_theta", where, &rope->theta));
     FV_TRY(fv_json_f64(p, "rope_theta", where, &rope->theta));
     FV_TRY(positive("rope_theta", rope->theta, where));
-    double partial = f->recurrent ? 0.25 : 1;
+    const bool parts = f->recurrent || f->glm || f->glm_moe; /* of a head may be rotated */
+    double partial = f->recurrent ? 0.25 : f->glm_moe ? 0.5 : 1;
     FV_TRY(fv_json_f64(obj, "partial_rotary_factor", where, &partial));
     FV_TRY(fv_json_f64(p, "partial_rotary_factor", where, &partial));
     rope->adjacent = f->glm;
-    if (f->recurrent || f->glm) FV_TRY(set_rotary(where, partial, t->d_head, rope));
-    if (partial != 1 && !f->recurrent && !f->glm)
+    if (parts) FV_TRY(set_rotary(where, partial, t->d_head, rope));
+    if (partial != 1 && !parts)
         return FV_FAIL(FV_EUNSUPPORTED, "%s: key 'partial_rotary_factor' is %g; only 1 is possible",
                        where, partial);
 
@@ -549,11 +569,55 @@ static fv_status parse_sparse(const json_t *obj, const char *where, fv_text_conf
 
 /* Parses the shared expert of Qwen3.5, all of whose layers are sparse. */
 static fv_status parse_shared(const json_t *obj, const char *where, fv_text_config *t) {
-    t->shared_expert = true;
-    t->d_ffn = 512;
+    t->shared_gated = true;
+    t->d_shared = 512;
     for (int32_t l = 0; l < FV_MAX_LAYERS; l++) t->sparse[l] = true;
-    return fv_json_i32(obj, "shared_expert_intermediate_size", where, 1, FV_CONFIG_FFN_MAX,
-                       &t->d_ffn);
+    FV_TRY(fv_json_i32(obj, "shared_expert_intermediate_size", where, 1, FV_CONFIG_FFN_MAX,
+                       &t->d_shared));
+    t->d_ffn = t->d_shared; /* no layer has another */
+    return FV_OK;
+}
+
+/* Checks that every group has two experts whose scores are summed, and that the open groups have enough. */
+static fv_status check_groups(const char *where, const fv_text_config *t) {
+    const int32_t n = t->router.n_group, open = t->router.n_open;
+    if (t->n_expert % n == 0 && t->n_expert / n >= 2 && open <= n &&
+        t->n_expert / n * open >= t->n_active)
+        return FV_OK;
+    return FV_FAIL(
+        FV_EDATA,
+        "%s: keys 'n_group' (%d) and 'topk_group' (%d): %d experts must be groups of equal "
+        "size, at least two each, and %d of them must be in 'topk_group' groups",
+        where, n, open, t->n_expert, t->n_active);
+}
+
+/* Parses GLM-4.5's router, its shared expert, and the dense layers ahead of the sparse ones. */
+static fv_status parse_glm_moe(const json_t *obj, const char *where, fv_text_config *t) {
+    int32_t dense = 1, n_shared = 1;
+    t->experts_apart = true;
+    t->router =
+        (fv_router_config){.sigmoid = true, .normed = true, .n_group = 1, .n_open = 1, .scale = 1};
+    FV_TRY(fv_json_i32(obj, "first_k_dense_replace", where, 0, INT32_MAX, &dense));
+    FV_TRY(fv_json_i32(obj, "n_shared_experts", where, 1, FV_EXPERTS_MAX, &n_shared));
+    FV_TRY(fv_json_i32(obj, "n_group", where, 1, FV_EXPERTS_MAX, &t->router.n_group));
+    FV_TRY(fv_json_i32(obj, "topk_group", where, 1, FV_EXPERTS_MAX, &t->router.n_open));
+    FV_TRY(fv_json_bool(obj, "norm_topk_prob", where, &t->router.normed));
+    FV_TRY(fv_json_f32(obj, "routed_scaling_factor", where, &t->router.scale));
+    FV_TRY(positive("routed_scaling_factor", (double)t->router.scale, where));
+    for (int32_t l = dense; l < t->n_layer; l++) t->sparse[l] = true;
+    const int64_t shared = (int64_t)n_shared * t->d_expert;
+    if (shared > FV_CONFIG_FFN_MAX)
+        return FV_FAIL(
+            FV_EUNSUPPORTED,
+            "%s: keys 'n_shared_experts' and 'moe_intermediate_size': a shared expert of "
+            "width %lld; the most is %d",
+            where, (long long)shared, FV_CONFIG_FFN_MAX);
+    t->d_shared = (int32_t)shared;
+    if (t->n_expert * t->n_layer > EXPERTS_APART_MAX)
+        return FV_FAIL(FV_EUNSUPPORTED,
+                       "%s: %d layers of 'n_routed_experts' %d have more than %d experts", where,
+                       t->n_layer, t->n_expert, EXPERTS_APART_MAX);
+    return check_groups(where, t);
 }
 
 static fv_status parse_experts(const json_t *obj, const char *where, const text_family *f,
@@ -561,14 +625,15 @@ static fv_status parse_experts(const json_t *obj, const char *where, const text_
     t->n_expert = f->n_expert, t->n_active = f->n_active, t->d_expert = f->d_expert;
     t->experts_transposed = f->transposed;
     FV_TRY(fv_json_i32(obj, "num_local_experts", where, 1, FV_EXPERTS_MAX, &t->n_expert));
-    FV_TRY(fv_json_i32(obj, "num_experts", where, 1, FV_EXPERTS_MAX, &t->n_expert));
+    FV_TRY(fv_json_i32(obj, f->glm_moe ? "n_routed_experts" : "num_experts", where, 1,
+                       FV_EXPERTS_MAX, &t->n_expert));
     FV_TRY(fv_json_i32(obj, "num_experts_per_tok", where, 1, FV_EXPERTS_MAX, &t->n_active));
     FV_TRY(fv_json_i32(obj, "moe_intermediate_size", where, 1, FV_CONFIG_WIDTH_MAX, &t->d_expert));
     const int64_t rows =
         (int64_t)t->n_expert * (t->d_model > 2 * t->d_expert ? t->d_model : 2 * t->d_expert);
     if (t->n_active > t->n_expert)
-        return FV_FAIL(FV_EDATA, "%s: key 'num_experts_per_tok' is %d, and 'num_experts' %d", where,
-                       t->n_active, t->n_expert);
+        return FV_FAIL(FV_EDATA, "%s: key 'num_experts_per_tok' is %d, and '%s' %d", where,
+                       t->n_active, f->glm_moe ? "n_routed_experts" : "num_experts", t->n_expert);
     if (rows > EXPERT_ROWS_MAX)
         return FV_FAIL(
             FV_EUNSUPPORTED,
@@ -576,6 +641,7 @@ static fv_status parse_experts(const json_t *obj, const char *where, const text_
             "than %d rows in one tensor",
             where, t->n_expert, t->d_model, t->d_expert, EXPERT_ROWS_MAX);
     if (f->recurrent) return parse_shared(obj, where, t);
+    if (f->glm_moe) return parse_glm_moe(obj, where, t);
     return parse_sparse(obj, where, t);
 }
 
@@ -686,12 +752,11 @@ fv_status fv_config_text_parse(const json_t *obj, const char *family, const char
     if (f->recurrent) FV_TRY(fv_config_recurrent(obj, where, &t));
     if (f->n_expert) FV_TRY(parse_experts(obj, where, f, &t));
     if (f->granite) FV_TRY(parse_granite(obj, where, &t));
-    if (f->glm) {
-        t.output_norms = t.fused_ffn = true;
+    t.output_norms = t.fused_ffn = f->glm;
+    if (f->glm || f->glm_moe)
         FV_TRY(fv_json_i32(obj, "num_nextn_predict_layers", where, 0, FV_MAX_LAYERS, &t.n_predict));
-    }
 
-    bool attention_bias = false, mlp_bias = false;
+    bool attention_bias = f->glm_moe, mlp_bias = false;
     if (f->attention_bias) FV_TRY(fv_json_bool(obj, "attention_bias", where, &attention_bias));
     if (f->mlp_bias) FV_TRY(fv_json_bool(obj, "mlp_bias", where, &mlp_bias));
     if (f->use_bias) {
@@ -699,7 +764,7 @@ fv_status fv_config_text_parse(const json_t *obj, const char *family, const char
         mlp_bias = attention_bias;
     }
     t.bias_qkv = attention_bias || f->bias_qkv;
-    t.bias_o = attention_bias;
+    t.bias_o = attention_bias && !f->glm_moe;
     t.bias_mlp = mlp_bias;
     FV_TRY(fv_json_bool(obj, "tie_word_embeddings", where, &t.tied_head));
     if (json_is_null(json_object_get(obj, "bos_token_id"))) t.bos = -1;

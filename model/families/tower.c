@@ -16,6 +16,9 @@ enum { IMAGE_MAX = 8192 };
     .patch_bias = true, .rms_norm = true, .gated = true, .fused_qkv = true, .two_frames = true,    \
     .any_size = true, .post_norm = true, .post_norm_rms = true, .rope = FV_TOWER_ROPE_HALVES,      \
     .rope_theta = 10000
+#define GLM_4_TOWER                                                                                \
+    GLM_TOWER, .d_model = 1536, .d_ffn = 13696, .n_head = 12, .pre_norm = true,                    \
+               .norm_patches = true, .position_cubic = true
 
 static const struct {
     const char *type;
@@ -161,9 +164,8 @@ static const struct {
       .position_middle = true,
       .rope = FV_TOWER_ROPE_HALVES,
       .rope_theta = 10000}},
-    {"glm4v_vision",
-     {GLM_TOWER, .d_model = 1536, .d_ffn = 13696, .n_head = 12, .pre_norm = true,
-      .norm_patches = true, .position_cubic = true}},
+    {"glm4v_vision", {GLM_4_TOWER}},
+    {"glm4v_moe_vision", {GLM_4_TOWER}},
     {"glm_ocr_vision",
      {GLM_TOWER, .d_model = 1024, .d_ffn = 4096, .n_head = 16, .bias_qkv = true, .bias_o = true,
       .bias_mlp = true, .qk_norm_heads = true}},

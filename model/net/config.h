@@ -60,6 +60,16 @@ typedef struct fv_recurrent_config {
     int32_t taps;           /* of the convolution: a token and those before it */
 } fv_recurrent_config;
 
+/* How the logits r of a router choose experts and weigh them: by the logits themselves, with the softmax
+ * over those chosen, or (GLM-4.5, arXiv 2508.06471) by sigmoids s = sigmoid(r): the highest s + bias are
+ * chosen, inside of the n_open best of n_group groups of experts, and their weights are s times `scale`,
+ * first divided by their sum if `normed`. n_group up to 1: there are no groups. */
+typedef struct fv_router_config {
+    bool sigmoid, normed;
+    int32_t n_group, n_open;
+    float scale;
+} fv_router_config;
+
 typedef struct fv_text_config {
     char family[24]; /* "llama", "mistral", "qwen2" ... (model/families/text_config.c) */
     int32_t vocab, d_model, d_ffn, n_layer, n_head, n_kv, d_head;
@@ -94,15 +104,18 @@ typedef struct fv_text_config {
     int32_t
         n_predict; /* layers after the last that predict tokens further ahead: in files, unused */
     /* A mixture of experts (arXiv 1701.06538) takes the place of the FFN in layers of `sparse`: of
-     * n_expert FFNs of width d_expert a token goes through the n_active with the highest router
-     * logits (model/net/experts.h). 0: no layer is sparse. */
+     * n_expert FFNs of width d_expert a token goes through the n_active that `router` chooses
+     * (model/net/experts.h). 0: no layer is sparse. */
     int32_t n_expert, n_active, d_expert;
+    fv_router_config router;
     bool sparse[FV_MAX_LAYERS];
     bool experts_transposed; /* files have the experts' matrices as [in, out] */
+    bool experts_apart;      /* files have each expert's matrices as tensors of their own */
     bool dense_beside; /* sparse layers have a dense FFN too; both outputs are normed and summed */
-    bool
-        shared_expert; /* every token of a sparse layer also goes through a FFN of width d_ffn, whose
-                         * output is multiplied by the sigmoid of a number of its own */
+    /* Every token of a sparse layer also goes through a FFN of this width (0: there is none), whose
+     * output, with shared_gated, is multiplied by the sigmoid of a number of its own. */
+    int32_t d_shared;
+    bool shared_gated;
     fv_recurrent_config recurrent;
     /* Gemma 4: a head of a sliding layer has slide_d dimensions, and its keys and values have slide_kv
      * heads; in the other layers d_head and full_kv. n_kv and d_head are those of the store, which has
@@ -190,8 +203,7 @@ static inline int32_t fv_text_ropes(const fv_text_config *c) {
  * a sparse one. */
 static inline int64_t fv_text_ffn_width(const fv_text_config *c, int32_t layer) {
     if (!c->sparse[layer]) return fv_text_dense_width(c, layer);
-    return (int64_t)c->n_active * c->d_expert +
-           (c->shared_expert || c->dense_beside ? c->d_ffn : 0);
+    return (int64_t)c->n_active * c->d_expert + c->d_shared + (c->dense_beside ? c->d_ffn : 0);
 }
 
 /* Longest context of a conversation. With compressed layers it is at most the sliding window:

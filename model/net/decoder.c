@@ -93,6 +93,15 @@ static void make_router(const fv_decoder *dec, fv_text_layer *w, float **at) {
     *at += d + n;
 }
 
+/* Makes the router's bias in F32. */
+static void widen_bias(fv_tensor *w, float **at) {
+    const fv_tensor made = fv_tensor_of(*at, FV_F32, 1, w->cols);
+    if (!w->data) return;
+    widen_row(w->data, w->dtype, (size_t)w->cols, *at);
+    *at += w->cols;
+    *w = made;
+}
+
 static fv_status load_layer(fv_decoder *dec, fv_text_layer in, fv_text_layer *out, float **at) {
     /* A layer is nothing but tensors, so both sides are walked as arrays of them. */
     _Static_assert(sizeof(fv_text_layer) % sizeof(fv_tensor) == 0, "tensors only");
@@ -107,6 +116,7 @@ static fv_status load_layer(fv_decoder *dec, fv_text_layer in, fv_text_layer *ou
         FV_TRY(fv_heads_arrange_host(dec->cfg, in.k_norm.data));
     }
     widen_scale(dec, &in.scale, at);
+    widen_bias(&in.router_bias, at);
     if (in.router_norm.data) make_router(dec, &in, at);
     if (in.delta_qkv.data) fv_recurrent_weights(&dec->cfg->recurrent, &in, at);
     for (size_t i = 0; i < sizeof in / sizeof *from; i++)
@@ -123,6 +133,7 @@ static fv_status make_factors(fv_decoder *dec, float **at) {
     const size_t n_layer = (size_t)fv_text_layers(c), p = (size_t)c->d_input;
     layer += c->layer_scale ? d : 0;
     layer += c->dense_beside ? d + (size_t)c->n_expert : 0;
+    layer += c->router.sigmoid ? (size_t)c->n_expert : 0;
     const int32_t D = c->d_head, q = c->n_head * D;
     const size_t heads = fv_heads_vary(c) ? (size_t)D + (size_t)q : 0;
     *at = dec->made = malloc((3 * d + heads + 3 * p + n_layer * layer) * sizeof *dec->made);
@@ -159,6 +170,7 @@ static fv_status load_weights(fv_decoder *dec, const fv_text_weights *host) {
         if (p) layer.input_rows = fv_tensor_rows(host->input_project, l * p, p);
         FV_TRY(load_layer(dec, layer, &dec->w.layer[l], &at));
     }
+    dec->w.expert = host->expert; /* experts are in the host's memory (fv_experts_check) */
     int32_t n_recurrent = dec->cfg->n_layer * dec->cfg->recurrent.n;
     if (n_recurrent == 0) return FV_OK;
     dec->w.recurrent = calloc((size_t)n_recurrent, sizeof *dec->w.recurrent);
@@ -264,7 +276,8 @@ fv_status fv_decoder_embed_images(fv_decoder *dec, fv_tensor x, fv_tensor y) {
 
 /* Width of the widest dense FFN. */
 static int32_t widest_ffn(const fv_text_config *c) {
-    return fv_text_dense_width(c, fv_text_layers(c) - 1);
+    const int32_t dense = fv_text_dense_width(c, fv_text_layers(c) - 1);
+    return dense > c->d_shared ? dense : c->d_shared;
 }
 
 static size_t scratch_bytes(const fv_text_config *c, fv_dtype act, int32_t rows) {
@@ -277,7 +290,7 @@ static size_t scratch_bytes(const fv_text_config *c, fv_dtype act, int32_t rows)
                                    2 * fv_workspace_need(act, rows, fv_heads_wide_kv(c))
                              : 0) +
            (c->dense_beside ? 2 * fv_workspace_need(FV_F32, rows, c->d_model) : 0) +
-           (c->shared_expert
+           (c->d_shared
                 ? fv_workspace_need(FV_F32, rows, c->d_model) + fv_workspace_need(FV_F32, rows, 1)
                 : 0);
 }
@@ -304,7 +317,7 @@ static layer_scratch cut_scratch(fv_decoder *dec, int32_t rows, const fv_adapter
         s.shared = fv_workspace_cut(&dec->ws, FV_F32, rows, c->d_model);
         s.routed = fv_workspace_cut(&dec->ws, FV_F32, rows, c->d_model);
     }
-    if (c->shared_expert) {
+    if (c->d_shared) {
         s.shared = fv_workspace_cut(&dec->ws, FV_F32, rows, c->d_model);
         s.shared_gate = fv_workspace_cut(&dec->ws, FV_F32, rows, 1);
     }
@@ -582,18 +595,16 @@ static fv_status attend(fv_decoder *dec, const fv_forward_batch *pass, const fv_
     return dec->watcher(dec->watcher_user, pass, l, &a);
 }
 
-/* The part of FFN scratch x that a layer of the weight's width uses. */
-static fv_tensor ffn_part(fv_tensor x, fv_tensor weight) {
-    return fv_tensor_of(x.data, x.dtype, x.rows, weight.rows);
-}
-
-/* Makes the inner activations of a dense FFN, in the part of s->gate, of s->h. */
-static fv_status ffn_inner(fv_decoder *dec, const fv_text_layer *w, const layer_scratch *s) {
-    const fv_tensor gate = ffn_part(s->gate, w->gate), up = ffn_part(s->up, w->up);
+/* Makes the inner activations *y of a dense FFN, in s->gate, of s->h. */
+static fv_status ffn_inner(fv_decoder *dec, const fv_text_layer *w, const layer_scratch *s,
+                           fv_tensor *y) {
+    const fv_tensor gate = fv_tensor_of(s->gate.data, s->gate.dtype, s->gate.rows, w->gate.rows),
+                    up = fv_tensor_of(s->up.data, s->up.dtype, s->up.rows, w->up.rows);
     fv_linear_args in = {
         .x = s->h,
         .n_part = 2,
         .part = {{w->gate, w->gate_bias, gate, false}, {w->up, w->up_bias, up, false}}};
+    *y = gate;
     FV_TRY(dec->be->ops->linear(dec->be, &in));
     FV_TRY(fv_adapter_add(dec, s->adapters, w, &w->gate, s->h, gate));
     FV_TRY(fv_adapter_add(dec, s->adapters, w, &w->up, s->h, up));
@@ -601,15 +612,17 @@ static fv_status ffn_inner(fv_decoder *dec, const fv_text_layer *w, const layer_
     return dec->be->ops->activate(dec->be, &act);
 }
 
-/* s->shared = sigmoid(h . shared_gate) FFN(h), of each row of s->h. Rows are in the host's memory, as
- * experts want them. */
+/* s->shared = FFN(h), of each row of s->h, with shared_gated times sigmoid(h . shared_gate). Rows are in
+ * the host's memory, as experts want them. */
 static fv_status shared_expert(fv_decoder *dec, const fv_text_layer *w, const layer_scratch *s) {
+    fv_tensor inner;
+    FV_TRY(ffn_inner(dec, w, s, &inner));
+    fv_linear_args out = {.x = inner, .n_part = 1, .part = {{w->down, {0}, s->shared, false}}};
+    FV_TRY(dec->be->ops->linear(dec->be, &out));
+    FV_TRY(fv_adapter_add(dec, s->adapters, w, &w->down, inner, s->shared));
+    if (!w->shared_gate.data) return FV_OK;
     fv_linear_args gate = {
         .x = s->h, .n_part = 1, .part = {{w->shared_gate, {0}, s->shared_gate, false}}};
-    fv_linear_args out = {.x = s->gate, .n_part = 1, .part = {{w->down, {0}, s->shared, false}}};
-    FV_TRY(ffn_inner(dec, w, s));
-    FV_TRY(dec->be->ops->linear(dec->be, &out));
-    FV_TRY(fv_adapter_add(dec, s->adapters, w, &w->down, s->gate, s->shared));
     FV_TRY(dec->be->ops->linear(dec->be, &gate));
     FV_TRY(fv_adapter_add(dec, s->adapters, w, &w->shared_gate, s->h, s->shared_gate));
     for (int32_t r = 0; r < s->h.rows; r++) {
@@ -622,25 +635,29 @@ static fv_status shared_expert(fv_decoder *dec, const fv_text_layer *w, const la
 
 /* Runs a mixture of experts and, if there is one, the shared expert. */
 static fv_status experts(fv_decoder *dec, const fv_text_layer *w, const layer_scratch *s) {
+    const fv_text_config *c = dec->cfg;
     fv_activate_args add = {.act = FV_ACT_NONE, .x = s->shared, .y = s->h, .accumulate = true};
-    if (w->shared_gate.data) FV_TRY(shared_expert(dec, w, s));
-    FV_TRY(fv_experts_run(&dec->experts_ws, dec->cfg, w, s->h, s->h, s->h));
-    return w->shared_gate.data ? dec->be->ops->activate(dec->be, &add) : FV_OK;
+    const fv_text_expert *apart =
+        dec->w.expert ? dec->w.expert + (w - dec->w.layer) * c->n_expert : NULL;
+    if (c->d_shared) FV_TRY(shared_expert(dec, w, s));
+    FV_TRY(fv_experts_run(&dec->experts_ws, c, w, apart, s->h, s->h, s->h));
+    return c->d_shared ? dec->be->ops->activate(dec->be, &add) : FV_OK;
 }
 
 /* s->h = norm(FFN(norm(x))) + norm(experts(norm(x))), for a layer with both; s->h is norm(x) of the first
  * on entry. */
 static fv_status dense_and_experts(fv_decoder *dec, const fv_text_layer *w, const layer_scratch *s,
                                    fv_tensor x) {
-    fv_linear_args out = {.x = s->gate, .n_part = 1, .part = {{w->down, {0}, s->shared, false}}};
     fv_activate_args add = {.act = FV_ACT_NONE, .x = s->shared, .y = s->h, .accumulate = true};
-    FV_TRY(ffn_inner(dec, w, s));
+    fv_tensor inner;
+    FV_TRY(ffn_inner(dec, w, s, &inner));
+    fv_linear_args out = {.x = inner, .n_part = 1, .part = {{w->down, {0}, s->shared, false}}};
     FV_TRY(dec->be->ops->linear(dec->be, &out));
-    FV_TRY(fv_adapter_add(dec, s->adapters, w, &w->down, s->gate, s->shared));
+    FV_TRY(fv_adapter_add(dec, s->adapters, w, &w->down, inner, s->shared));
     FV_TRY(norm(dec, s->shared, w->dense_post_norm, s->shared));
     FV_TRY(norm(dec, x, w->router_norm, s->routed));
     FV_TRY(norm(dec, x, w->experts_norm, s->h));
-    FV_TRY(fv_experts_run(&dec->experts_ws, dec->cfg, w, s->routed, s->h, s->h));
+    FV_TRY(fv_experts_run(&dec->experts_ws, dec->cfg, w, NULL, s->routed, s->h, s->h));
     FV_TRY(norm(dec, s->h, w->experts_post_norm, s->h));
     return dec->be->ops->activate(dec->be, &add);
 }
@@ -655,9 +672,10 @@ static fv_status ffn(fv_decoder *dec, const fv_text_layer *w, const layer_scratc
         FV_TRY(experts(dec, w, s));
         return add_output(dec, s->h, w->mlp_post_norm, x);
     }
-    FV_TRY(ffn_inner(dec, w, s));
-    return linear_add(dec, ffn_part(s->gate, w->gate),
-                      (layer_output){w, &w->down, w->down_bias, w->mlp_post_norm}, s, x);
+    fv_tensor inner;
+    FV_TRY(ffn_inner(dec, w, s, &inner));
+    return linear_add(dec, inner, (layer_output){w, &w->down, w->down_bias, w->mlp_post_norm}, s,
+                      x);
 }
 
 /* Runs the recurrent layers ahead of layer l's attention, over all rows. */

@@ -25,39 +25,6 @@ enum { BAND_WEIGHTS = 1 << 18, BAND_ROWS = 64, FEW = 16 };
 /* Tokens that an item of routing or summing takes. */
 enum { SOME = 16 };
 
-/* ---- routing --------------------------------------------------------------------------- */
-
-/* The index of the highest logit that is not taken; the lowest of equal ones. */
-static int32_t highest(const float *r, int32_t n, const bool *taken) {
-    int32_t best = -1;
-    for (int32_t e = 0; e < n; e++) {
-        if (taken[e]) continue;
-        if (best < 0 || r[e] > r[best] || (isnan(r[best]) && !isnan(r[e]))) best = e;
-    }
-    return best;
-}
-
-static void route_one(const float *r, int32_t n, int32_t k, int32_t *expert, float *weight) {
-    bool taken[FV_EXPERTS_MAX] = {false};
-    float most = r[highest(r, n, taken)], sum = 0;
-    for (int32_t j = 0; j < k; j++) taken[highest(r, n, taken)] = true;
-    for (int32_t e = 0, j = 0; j < k; e++) {
-        if (!taken[e]) continue;
-        weight[j] = exp_f32(r[e] - most);
-        sum += weight[j];
-        expert[j++] = e;
-    }
-    for (int32_t j = 0; j < k; j++) weight[j] /= sum;
-}
-
-void fv_experts_route(const float *logits, int32_t n, int32_t n_expert, int32_t n_active,
-                      int32_t *expert, float *weight) {
-    assert(n_active >= 1 && n_active <= n_expert && n_expert <= FV_EXPERTS_MAX);
-    for (int32_t t = 0; t < n; t++)
-        route_one(logits + (size_t)t * (size_t)n_expert, n_expert, n_active,
-                  expert + (size_t)t * (size_t)n_active, weight + (size_t)t * (size_t)n_active);
-}
-
 /* ---- one pass -------------------------------------------------------------------------- */
 
 /* An expert that some tokens chose: its rows among those grouped by expert. */
@@ -69,16 +36,17 @@ typedef struct mixture {
     fv_backend *be;
     const fv_text_config *cfg;
     const fv_text_layer *layer;
-    int32_t n, k, d, m; /* tokens, experts of each, width of the model and of an expert */
-    fv_tensor logits;   /* [n, E] */
-    fv_tensor x;        /* [n k, d] inputs by expert */
-    fv_tensor gate, up; /* [n k, m] */
-    fv_tensor out;      /* [n k, d] outputs by expert */
-    fv_tensor y;        /* [n, d] */
-    int32_t *expert;    /* [n, k] */
-    float *weight;      /* [n, k] */
-    int32_t *token;     /* [n k] the token of each row by expert */
-    int32_t *row;       /* [n, k] the row of each token's experts, in ascending order */
+    const fv_text_expert *apart; /* [E] or NULL */
+    int32_t n, k, d, m;          /* tokens, experts of each, width of the model and of an expert */
+    fv_tensor logits;            /* [n, E] */
+    fv_tensor x;                 /* [n k, d] inputs by expert */
+    fv_tensor gate, up;          /* [n k, m] */
+    fv_tensor out;               /* [n k, d] outputs by expert */
+    fv_tensor y;                 /* [n, d] */
+    int32_t *expert;             /* [n, k] */
+    float *weight;               /* [n, k] */
+    int32_t *token;              /* [n k] the token of each row by expert */
+    int32_t *row;                /* [n, k] the row of each token's experts, in ascending order */
     group group[FV_EXPERTS_MAX];
     int32_t n_group;
     int32_t *item;     /* [items] the group of each item, and below the item's first output */
@@ -113,11 +81,12 @@ static void *cut(fv_workspace *ws, size_t n) {
 
 /* Cuts the memory of n tokens. A single token's rows are all the same one. */
 static void open_mixture(fv_workspace *ws, const fv_text_config *c, const fv_text_layer *layer,
-                         fv_tensor h, fv_tensor y, mixture *x) {
+                         const fv_text_expert *apart, fv_tensor h, fv_tensor y, mixture *x) {
     const int32_t n = h.rows, rows = n * c->n_active;
     *x = (mixture){.be = ws->be,
                    .cfg = c,
                    .layer = layer,
+                   .apart = apart,
                    .n = n,
                    .k = c->n_active,
                    .d = c->d_model,
@@ -159,9 +128,9 @@ static void route_some(void *arg, fv_backend *be, int32_t slot, int32_t i) {
     mixture *x = arg;
     const int32_t t0 = i * SOME, E = x->cfg->n_expert;
     (void)be, (void)slot;
-    fv_experts_route((const float *)x->logits.data + (size_t)t0 * (size_t)E, least(SOME, x->n - t0),
-                     E, x->k, x->expert + (size_t)t0 * (size_t)x->k,
-                     x->weight + (size_t)t0 * (size_t)x->k);
+    fv_experts_route(x->cfg, x->layer->router_bias.data,
+                     (const float *)x->logits.data + (size_t)t0 * (size_t)E, least(SOME, x->n - t0),
+                     x->expert + (size_t)t0 * (size_t)x->k, x->weight + (size_t)t0 * (size_t)x->k);
     const float *scale = x->layer->expert_scale.data;
     for (int32_t j = t0 * x->k; scale && j < least(t0 + SOME, x->n) * x->k; j++)
         x->weight[j] *= scale[x->expert[j]];
@@ -207,19 +176,33 @@ static fv_tensor band_of(fv_tensor t, const group *g, int32_t first, int32_t n) 
     return t;
 }
 
+/* Rows [first, first + n) of an expert's gate and up projections, and of its down projection. */
+static fv_tensor gate_of(const mixture *x, int32_t e, int32_t first, int32_t n, fv_quant *quant) {
+    if (x->apart) return fv_weight_rows(x->apart[e].gate, first, n, quant);
+    return fv_weight_rows(x->layer->experts_in, e * 2 * x->m + first, n, quant);
+}
+
+static fv_tensor up_of(const mixture *x, int32_t e, int32_t first, int32_t n, fv_quant *quant) {
+    if (x->apart) return fv_weight_rows(x->apart[e].up, first, n, quant);
+    return fv_weight_rows(x->layer->experts_in, (e * 2 + 1) * x->m + first, n, quant);
+}
+
+static fv_tensor down_of(const mixture *x, int32_t e, int32_t first, int32_t n, fv_quant *quant) {
+    if (x->apart) return fv_weight_rows(x->apart[e].down, first, n, quant);
+    return fv_weight_rows(x->layer->experts_out, e * x->d + first, n, quant);
+}
+
 /* act(x Wgate^T) * (x Wup^T) of a band. */
 static void run_in(void *arg, fv_backend *be, int32_t slot, int32_t i) {
     mixture *x = arg;
     const group *g = &x->group[x->item[i]];
     const int32_t first = x->first[i], n = least(x->band, x->m - first);
-    const int32_t row = g->expert * 2 * x->m + first;
     fv_quant quant[2];
     fv_tensor gate = band_of(x->gate, g, first, n), up = band_of(x->up, g, first, n);
-    fv_linear_args in = {
-        .x = fv_tensor_rows(x->x, g->row0, g->rows),
-        .n_part = 2,
-        .part = {{.w = fv_weight_rows(x->layer->experts_in, row, n, &quant[0]), .y = gate},
-                 {.w = fv_weight_rows(x->layer->experts_in, row + x->m, n, &quant[1]), .y = up}}};
+    fv_linear_args in = {.x = fv_tensor_rows(x->x, g->row0, g->rows),
+                         .n_part = 2,
+                         .part = {{.w = gate_of(x, g->expert, first, n, &quant[0]), .y = gate},
+                                  {.w = up_of(x, g->expert, first, n, &quant[1]), .y = up}}};
     fv_activate_args act = {.act = x->cfg->act, .x = gate, .gate = up, .y = gate};
     note(x, slot, be->ops->linear(be, &in));
     note(x, slot, be->ops->activate(be, &act));
@@ -231,7 +214,7 @@ static void run_out(void *arg, fv_backend *be, int32_t slot, int32_t i) {
     const group *g = &x->group[x->item[i]];
     const int32_t first = x->first[i], n = least(x->band, x->d - first);
     fv_quant quant;
-    fv_tensor w = fv_weight_rows(x->layer->experts_out, g->expert * x->d + first, n, &quant);
+    fv_tensor w = down_of(x, g->expert, first, n, &quant);
     fv_linear_args out = {.x = fv_tensor_rows(x->gate, g->row0, g->rows),
                           .n_part = 1,
                           .part = {{.w = w, .y = band_of(x->out, g, first, n)}}};
@@ -259,10 +242,11 @@ static void sum_some(void *arg, fv_backend *be, int32_t slot, int32_t i) {
 /* ---- the whole ------------------------------------------------------------------------- */
 
 static fv_status run_tokens(fv_workspace *ws, const fv_text_config *c, const fv_text_layer *layer,
-                            fv_tensor routed, fv_tensor h, fv_tensor y) {
+                            const fv_text_expert *apart, fv_tensor routed, fv_tensor h,
+                            fv_tensor y) {
     mixture x;
     FV_TRY(fv_workspace_reset(ws, bytes_of(c, h.rows)));
-    open_mixture(ws, c, layer, h, y, &x);
+    open_mixture(ws, c, layer, apart, h, y, &x);
     fv_linear_args router = {
         .x = routed, .n_part = 1, .part = {{.w = layer->router, .y = x.logits}}};
     FV_TRY(ws->be->ops->linear(ws->be, &router));
@@ -281,12 +265,12 @@ fv_status fv_experts_check(const fv_backend *be) {
 }
 
 fv_status fv_experts_run(fv_workspace *ws, const fv_text_config *cfg, const fv_text_layer *layer,
-                         fv_tensor routed, fv_tensor h, fv_tensor y) {
+                         const fv_text_expert *apart, fv_tensor routed, fv_tensor h, fv_tensor y) {
     assert(h.cols == cfg->d_model && y.cols == cfg->d_model && h.rows == y.rows);
     for (int32_t t = 0; t < h.rows; t += TOKENS_MAX) {
         const int32_t n = least(TOKENS_MAX, h.rows - t);
-        FV_TRY(run_tokens(ws, cfg, layer, fv_tensor_rows(routed, t, n), fv_tensor_rows(h, t, n),
-                          fv_tensor_rows(y, t, n)));
+        FV_TRY(run_tokens(ws, cfg, layer, apart, fv_tensor_rows(routed, t, n),
+                          fv_tensor_rows(h, t, n), fv_tensor_rows(y, t, n)));
     }
     return FV_OK;
 }

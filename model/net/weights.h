@@ -19,19 +19,25 @@ typedef struct fv_text_layer {
     /* In a sparse layer these take the place of gate, up and down: [E, d]; [E 2m, d], of each expert
      * its gate and then its up projection; [E d, m]. m is the width of an expert. */
     fv_tensor router, experts_in, experts_out;
+    fv_tensor router_bias; /* [1, E] or absent; the decoder's is F32 */
     /* With dense_beside: norms of the router's input (in files its factors, [1, d]) and of the experts',
      * of the dense FFN's output and of theirs; a factor of each expert [1, E]. */
     fv_tensor router_norm, experts_norm, dense_post_norm, experts_post_norm, expert_scale;
     /* With per-layer embeddings of width p (layer_inputs.h): [p, d] [d, p] [1, d]; and this layer's rows
      * [p, d] of input_project below, which the decoder fills in. */
     fv_tensor input_gate, input_out, input_norm, input_rows;
-    fv_tensor shared_gate; /* [1, d] with a shared expert, whose matrices gate, up and down are */
+    fv_tensor shared_gate; /* [1, d] with shared_gated; gate, up and down are the shared expert's */
     /* A recurrent layer has these in place of q, k, v and o: Hv value heads, C columns. */
     fv_tensor delta_qkv, delta_z, delta_b, delta_a; /* [C, d] [Hv Dv, d] [Hv, d] [Hv, d] */
     fv_tensor delta_conv;                           /* [C, taps] */
     fv_tensor delta_log_rate, delta_shift;          /* [1, Hv] */
     fv_tensor delta_norm, delta_out;                /* [1, Dv] [d, Hv Dv] */
 } fv_text_layer;
+
+/* One expert of a layer whose experts are tensors of their own, in place of experts_in and experts_out. */
+typedef struct fv_text_expert {
+    fv_tensor gate, up, down; /* [m, d] [m, d] [d, m] */
+} fv_text_expert;
 
 typedef struct fv_text_weights {
     fv_tensor embed;      /* [vocab, d] */
@@ -40,6 +46,7 @@ typedef struct fv_text_weights {
      * The table is only ever read row by row where the file is mapped. */
     fv_tensor input_table, input_project, input_norm;
     fv_text_layer *recurrent; /* [N, recurrent layers ahead of each]; absent without them */
+    fv_text_expert *expert;   /* [N, E]; NULL: experts are not apart */
     fv_tensor norm;           /* [1, d] */
     fv_tensor head;           /* [vocab, d]; the embedding itself when tied */
 } fv_text_weights;

@@ -52,7 +52,7 @@ static const shape *find_shape(const char *name) {
 /* M-RoPE's sections in the proportions 16, 24, 24 of 64 frequencies, or 24, 20, 20 if
  * interleaved. */
 static void add_sections(const shape *s, const char *family, json_t *rope) {
-    bool recurrent = !strncmp(family, "qwen3_5", 7), glm4v = !strcmp(family, "glm4v_text");
+    bool recurrent = !strncmp(family, "qwen3_5", 7), glm4v = !strncmp(family, "glm4v", 5);
     bool interleaved = recurrent || !strncmp(family, "qwen3_vl", 8);
     int32_t half = s->d_head / (recurrent || glm4v ? 4 : 2), hw = half * (interleaved ? 5 : 6) / 16;
     json_object_set_new(rope, "mrope_section", json_pack("[i,i,i]", half - 2 * hw, hw, hw));
@@ -99,7 +99,13 @@ static void add_gemma_keys(const shape *s, bool v5, json_t *t) {
 static void add_text_keys(const char *family, int32_t d_ffn, json_t *t, json_t *rope) {
     if (!strcmp(family, "mistral")) json_object_set_new(t, "sliding_window", json_null());
     if (!strcmp(family, "phi3")) json_object_set_new(t, "pad_token_id", json_integer(0));
-    if (strstr(family, "_moe")) /* layer 1 has a dense FFN */
+    if (!strcmp(family, "glm4v_moe_text")) /* layer 0 has a dense FFN */
+        json_object_update_new(
+            t, json_pack("{s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:f}", "n_routed_experts", EXPERTS,
+                         "num_experts_per_tok", ACTIVE, "moe_intermediate_size", d_ffn / 4,
+                         "n_shared_experts", 2, "first_k_dense_replace", 1, "n_group", EXPERTS / 2,
+                         "topk_group", 2, "routed_scaling_factor", 1.5));
+    else if (strstr(family, "_moe")) /* layer 1 has a dense FFN */
         json_object_update_new(t, json_pack("{s:i, s:i, s:i, s:i, s:[i]}", "num_experts", EXPERTS,
                                             "num_experts_per_tok", ACTIVE, "moe_intermediate_size",
                                             d_ffn / 4, "decoder_sparse_step", 1, "mlp_only_layers",
@@ -134,7 +140,7 @@ static json_t *text_json(const shape *s, const char *family, bool v5) {
     if (sections) add_sections(s, family, rope);
     add_text_keys(family, s->d_ffn, t, rope);
     if (recurrent) add_recurrent_keys(s, t, rope);
-    if (!strcmp(family, "glm4v_text"))
+    if (!strncmp(family, "glm4v", 5))
         json_object_set_new(rope, "partial_rotary_factor", json_real(0.5));
     bool plain = json_object_size(rope) == 1;
     json_object_set_new(v5 ? rope : t, "rope_theta", json_real(10000.0));

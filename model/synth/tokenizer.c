@@ -147,6 +147,7 @@ static const fv_synth_form families[] = {
     {.family = "qwen3_5_moe", QWEN_VL, .classes = "Qwen3VL"},
     {.family = "glm4v", GLM, .classes = "Glm4v"},
     {.family = "glm46v", GLM, .classes = "Glm46V"},
+    {.family = "glm4v_moe", GLM, .classes = "Glm4v"},
     {.family = "glm_ocr", GLM, .classes = "Glm46V"},
     {.family = "gemma3",
      .image = {"<image_soft_token>", "image_token"},

@@ -73,16 +73,20 @@ typedef struct fv_task_prefix {
     double seconds_row; /* that a row took in its batch */
 } fv_task_prefix;
 
-/* Segments of its prompt on their way from the tier into the cache of prefixes. */
+/* Segments of its prompt on their way from tiers into the cache of prefixes. */
 typedef struct fv_task_fetch {
     fv_job job, back;
-    bool done;             /* the tier was asked */
-    bool away;             /* the reading thread has the draft */
-    double until_s;        /* then computing is as fast */
-    fv_prefix_draft draft; /* of the segments that the tier has */
-    int32_t n;             /* leading segments of the draft that are filled */
+    int32_t tier;             /* the next to be asked */
+    bool away;                /* the reading thread has the rest of this */
+    bool asking;              /* the tier is asked what it has; otherwise the draft is filled */
+    double until_s;           /* by then computing would have been as fast */
+    const fv_chain_key **key; /* [n_key] what the tier is asked for */
+    int32_t n_key, n_there;   /* n_there: leading ones that it has */
+    fv_prefix_draft draft;    /* of the segments that it has */
+    int32_t n;                /* leading segments of the draft that are filled */
     void **staged; /* [draft.n_link] host memory for those of another device; NULL: not needed */
-    int32_t from, rows; /* rows [from, from + rows) of the prompt came from the tier */
+    int32_t rows[FV_PREFILL_TIERS_MAX]; /* rows of the prompt that came from each tier, */
+    int32_t end;                        /* all before this one */
 } fv_task_fetch;
 
 /* Images on their way through the reading lines. */
@@ -185,7 +189,7 @@ struct fv_prefill_worker {
     fv_jobs *jobs;
     fv_reading *reading;
     fv_forms *forms;
-    fv_jobs *tier_reads, *tier_writes; /* threads; NULL: no tier */
+    fv_jobs *tier_reads, *tier_writes; /* threads; NULL: no tiers */
     atomic_bool tier_closing;
     double tier_told_s; /* of the writing thread: when it last logged a failure */
     fv_prefill_line line;
@@ -274,16 +278,16 @@ void fv_task_keep_prefix(fv_task *t);
 
 /* task_tier.c: what tiers beyond the cache keep of the prompt. */
 
-/* Asks the tier once for segments that the cache lacks. True: the task is FETCHING; when fetch.away is false again, call
- * the second one, which keeps what has come. */
+/* Asks the next tier for segments that the cache lacks. True: the task is FETCHING; when fetch.away is false again, call
+ * the second one; if that returns true, the task is FETCHING on, and otherwise the first one again. */
 bool fv_task_fetch_prefix(fv_task *t);
-void fv_task_fetched(fv_task *t);
+bool fv_task_fetched(fv_task *t);
 void fv_task_drop_fetch(fv_task *t); /* drops what was not kept; again is fine */
 
-/* Sends the segments of the task's prompt that the cache has and the tier lacks to the tier. */
+/* Sends the segments of the task's prompt that the cache has to the tiers that lack them. */
 void fv_task_store_prefix(fv_task *t);
 
-/* Start the threads that read from and write to the tier; and stop them, while the computing thread runs: nothing is
+/* Start the threads that read from and write to the tiers; and stop them, while the computing thread runs: nothing is
  * fetched any more, and what waits to be written is not. */
 fv_status fv_tier_threads_open(fv_prefill_worker *w);
 void fv_tier_threads_close(fv_prefill_worker *w);

@@ -56,12 +56,15 @@ static fv_status fill_mapped(fv_task *t, fv_report_message *r) {
     return FV_OK;
 }
 
-/* Rows of the kept beginning that came from the tier for this request. */
-static uint32_t fetched(const fv_task *t) {
+/* Says which rows of the kept beginning came from tiers for this request. */
+static void fill_tiers(const fv_task *t, fv_report_message *r) {
     const fv_task_fetch *f = &t->fetch;
-    int32_t end = f->from + f->rows, used = t->prefill.prefix.rows;
-    if (used < end) end = used;
-    return end > f->from && f->rows ? (uint32_t)(end - f->from) : 0;
+    if (r->n_prompt_cached) r->cache_tier = (char *)"prefill";
+    if (t->prefill.prefix.rows < f->end) return; /* they were given up again meanwhile */
+    for (int32_t k = 0; k < t->worker->opt.n_tier; k++) {
+        r->n_prompt_fetched += (uint32_t)f->rows[k];
+        if (f->rows[k]) r->cache_tier = (char *)(uintptr_t)t->worker->opt.tier[k]->ops->name;
+    }
 }
 
 static fv_status fill_rows(fv_task *t, fv_report_message *r) {
@@ -85,9 +88,7 @@ static fv_status fill_rows(fv_task *t, fv_report_message *r) {
     r->n_images_cached = (uint32_t)(t->prefill.n_cached + t->prefill.n_skip);
     r->n_prompt_cached = (uint32_t)t->prefill.prefix.rows;
     if (r->n_prompt_cached > r->n_prompt) r->n_prompt_cached = r->n_prompt; /* the rest is answer */
-    r->n_prompt_fetched = fetched(t);
-    if (r->n_prompt_cached) r->cache_tier = (char *)"prefill";
-    if (r->n_prompt_fetched) r->cache_tier = (char *)(uintptr_t)t->worker->opt.tier->ops->name;
+    fill_tiers(t, r);
     r->seconds_saved = t->prefill.prefix.seconds;
     r->n_generated = t->prefill.has_token;
     r->bytes_raw = bytes.raw;

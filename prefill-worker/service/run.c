@@ -170,8 +170,7 @@ static void advance_waiting(fv_task *t) {
 }
 
 static void advance_fetching(fv_task *t) {
-    fv_task_fetched(t);
-    make_ready(t);
+    if (!fv_task_fetched(t)) make_ready(t);
 }
 
 static void advance_exporting(fv_task *t) {

@@ -464,6 +464,18 @@ void fv_prefill_worker_close(fv_prefill_worker *w, void (*closed)(void *user), v
     maybe_closed(w);
 }
 
+/* The sums of both tiers: segments and bytes are of the one that knows them, the disk. */
+static void count_tier(fv_kv_tier *t, Fovea__Inference__V1__Load *load) {
+    fv_tier_counters c = t->ops->count(t);
+    load->n_disk_segments += c.n_segment;
+    load->bytes_disk += c.bytes;
+    load->n_disk_given_up += c.n_given_up;
+    load->bytes_tier_read += c.bytes_read;
+    load->bytes_tier_written += c.bytes_written;
+    load->n_tier_damaged += c.n_damaged;
+    load->n_tier_failed += c.n_failed;
+}
+
 void fv_prefill_worker_load(const fv_prefill_worker *w, Fovea__Inference__V1__Load *load) {
     int32_t started = atomic_load(&w->n_started);
     load->n_running = (uint32_t)started;
@@ -474,16 +486,7 @@ void fv_prefill_worker_load(const fv_prefill_worker *w, Fovea__Inference__V1__Lo
     load->pixels_held = atomic_load(&w->pixels_held);
     load->bytes_prefix = atomic_load(&w->prefix_bytes);
     load->n_prefix_given_up = atomic_load(&w->prefix_given_up);
-    if (w->opt.tier) {
-        fv_tier_counters tier = w->opt.tier->ops->count(w->opt.tier);
-        load->n_disk_segments = tier.n_segment;
-        load->bytes_disk = tier.bytes;
-        load->bytes_disk_read = tier.bytes_read;
-        load->bytes_disk_written = tier.bytes_written;
-        load->n_disk_damaged = tier.n_damaged;
-        load->n_disk_given_up = tier.n_given_up;
-        load->n_disk_failed = tier.n_failed;
-    }
+    for (int32_t k = 0; k < w->opt.n_tier; k++) count_tier(w->opt.tier[k], load);
     load->bytes_grpc = w->bytes_grpc;
     load->bytes_nccl = w->bytes_nccl;
     load->n_fallback = w->n_fallback;

@@ -32,7 +32,7 @@
 #include "serving/caller.h"
 #include "transport/peer_out.h"
 
-enum { FV_PREFILL_BATCH_MAX = 64 };
+enum { FV_PREFILL_BATCH_MAX = 64, FV_PREFILL_TIERS_MAX = 2 };
 
 typedef struct fv_prefill_worker_options {
     fv_bridge *bridge;       /* borrowed */
@@ -44,7 +44,9 @@ typedef struct fv_prefill_worker_options {
     size_t kv_bytes;     /* limit of the KV pool; 0: none */
     size_t cache_bytes;  /* limit of the cache of encoded images; 0: no cache */
     size_t prefix_bytes; /* limit of the KV that is kept of prompts; 0: none is */
-    fv_kv_tier *tier;    /* keeps it longer, for all threads until `closed`; borrowed; NULL: none */
+    /* Keep it longer, in the order in which they are asked; for all threads until `closed`; borrowed. */
+    fv_kv_tier *tier[FV_PREFILL_TIERS_MAX];
+    int32_t n_tier;
     int64_t pixels; /* limit of pixels that wait to be decoded; more are FV_EBUSY; 0: no limit */
     int64_t pixels_request; /* limit of pixels per request; more are FV_EINVAL; 0: no limit */
     int32_t queue;          /* limit of requests, running ones included; more are FV_EBUSY */

@@ -107,6 +107,8 @@ for component, values in (
         ("monitors", {"monitoring": {"enabled": True}}),
         ("keda", {"autoscale": True, "keda": {"enabled": True}}),
         ("priority", {"priorityClasses": True}),
+        ("adapter", {"autoscale": True, "adapter": {"enabled": True}}),
+        ("runtime-class", {"runtimeClassName": "nvidia"}),
         ("adapters", {"models": [model(adapters=[{"name": n, "path": f"adapters/{n}"} for n in ("sql", "tone")])]}),
         ("zones", {"zones": True}),
         ("autoscale", {"autoscale": True})):

@@ -87,6 +87,21 @@ def a_stream_has_the_same_text():
     assert got[0]["type"] == "response.created" and got[-1]["type"] in ("response.completed", "response.incomplete")
 
 
+def log_probabilities_are_those_of_a_chat():
+    chat = ask("POST", "/v1/chat/completions", {"temperature": 0, "max_tokens": 12, "logprobs": True, "top_logprobs": 2, "messages": [
+        {"role": "user", "content": "What is it?"}]})["choices"][0]["logprobs"]["content"]
+    more = {"include": ["message.output_text.logprobs"], "top_logprobs": 2}
+    part = respond("What is it?", **more)["output"][0]["content"][0]
+    got = events(**more)
+    entries = part["logprobs"]
+    rest = chat[len(entries):]  # the end of the sequence, which has no text
+    assert entries == chat[:len(entries)] and len(rest) <= 1 and len(entries[0]["top_logprobs"]) == 2, (part, chat)
+    assert "".join(l["token"] for l in entries).strip() == part["text"].strip() != "", part
+    assert [l for e in got if e["type"] == "response.output_text.delta" for l in e["logprobs"]] == entries, got
+    assert got[-1]["response"]["output"][0]["content"] == [part], got
+    assert respond("What is it?")["output"][0]["content"][0]["logprobs"] == []
+
+
 def a_call_can_be_required():
     enum = lambda *words: {"type": "object", "properties": {"w": {"$ref": "#/$defs/W"}}, "required": ["w"],
                            "additionalProperties": False, "$defs": {"W": {"enum": list(words)}}}
@@ -113,6 +128,7 @@ def plain(path):
     assert ask("GET", "/fovea/model").get("tool_parser", "") == ""
     one_continues_it(a_response_is_what_a_chat_answers(picture), picture)
     a_stream_has_the_same_text()
+    log_probabilities_are_those_of_a_chat()
     a_call_can_be_required()
 
 

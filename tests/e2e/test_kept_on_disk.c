@@ -68,7 +68,5 @@ Test(kept_on_disk, after_kill_9_a_new_fleet_reads_what_the_old_one_has_computed)
     json_t *second = ask();
     cr_assert_gt(from_disk(second), 0);
     answer_assert_same(first, second, false, "after kill -9");
-    json_decref(first);
-    json_decref(second);
     fleet_stop(&f);
 }

@@ -35,7 +35,8 @@ static void open_disk(uint64_t bytes) {
     workers.d = decode_opt;
     cr_assert_eq(fv_kv_disk_open(folder, bytes, NULL, &disk), FV_OK, "%s", fv_last_error());
     workers.p.prefix_bytes = 1 << 24;
-    workers.p.tier = disk;
+    workers.p.tier[0] = disk;
+    workers.p.n_tier = 1;
     open_workers();
     ask_about_image(&a, workers.target);
 }
@@ -64,7 +65,7 @@ static uint64_t computed(const char *text) {
 static void wait_for_writes(void) {
     uint64_t seen = 0;
     for (int still = 0; still < 20; still++, usleep(5000)) {
-        uint64_t now = prefill_load().bytes_disk_written;
+        uint64_t now = prefill_load().bytes_tier_written;
         if (now != seen || now == 0) still = 0;
         seen = now;
     }
@@ -77,7 +78,7 @@ Test(prefill_disk, a_worker_that_starts_anew_reads_what_another_has_computed) {
     cr_assert_eq(ask(LONG)->n_prompt_cached, 0);
     uint64_t first = first_digest(&p);
     wait_for_writes();
-    uint64_t written = prefill_load().bytes_disk_written;
+    uint64_t written = prefill_load().bytes_tier_written;
     cr_assert_gt(ask(LONG)->n_prompt_cached, 0);
     cr_assert_str_eq(p.report->cache_tier, "prefill");
     cr_assert_eq(p.report->n_prompt_fetched, 0);
@@ -92,7 +93,7 @@ Test(prefill_disk, a_worker_that_starts_anew_reads_what_another_has_computed) {
     cr_assert_gt(r->seconds_saved, 0);
     cr_assert_eq(r->seconds_vision, 0, "the image is not encoded");
     cr_assert_eq(first_digest(&p), first);
-    cr_assert_eq(prefill_load().bytes_disk_read, written);
+    cr_assert_eq(prefill_load().bytes_tier_read, written);
     r = ask(OTHER);
     cr_assert_str_eq(r->cache_tier, "prefill", "it is in memory by now");
     cr_assert_geq(r->n_prompt_cached, r->n_visual);
@@ -110,7 +111,7 @@ Test(prefill_disk, requests_that_come_together_read_it_once) {
     ask(LONG);
     uint64_t first = first_digest(&p);
     wait_for_writes();
-    uint64_t written = prefill_load().bytes_disk_written;
+    uint64_t written = prefill_load().bytes_tier_written;
     close_disk();
     open_disk(1 << 24);
     for (int i = 0; i < MANY; i++) {
@@ -124,7 +125,7 @@ Test(prefill_disk, requests_that_come_together_read_it_once) {
         cr_assert_eq(first_digest(&many[i]), first);
         cr_assert_gt(many[i].report->n_prompt_cached, 0);
     }
-    cr_assert_eq(prefill_load().bytes_disk_read, written);
+    cr_assert_eq(prefill_load().bytes_tier_read, written);
     close_disk();
 }
 
@@ -160,7 +161,7 @@ Test(prefill_disk, rubbish_on_the_disk_is_computed_anew) {
     open_disk(1 << 24);
     cr_assert_eq(ask(LONG)->n_prompt_cached, 0);
     cr_assert_eq(first_digest(&p), first);
-    cr_assert_gt(prefill_load().n_disk_damaged, 0);
+    cr_assert_gt(prefill_load().n_tier_damaged, 0);
     wait_for_writes();
     close_disk();
     open_disk(1 << 24);
@@ -177,8 +178,8 @@ Test(prefill_disk, a_folder_that_cannot_be_written_costs_no_request) {
     write_text(folder, "0/segments", "a file is in the way");
     cr_assert_eq(ask(LONG)->n_prompt_cached, 0);
     cr_assert_gt(ask(LONG)->n_prompt_cached, 0);
-    for (int i = 0; i < 400 && prefill_load().n_disk_failed == 0; i++) usleep(5000);
-    cr_assert_gt(prefill_load().n_disk_failed, 0);
+    for (int i = 0; i < 400 && prefill_load().n_tier_failed == 0; i++) usleep(5000);
+    cr_assert_gt(prefill_load().n_tier_failed, 0);
     cr_assert_eq(unlink(top), 0);
     close_disk();
 }

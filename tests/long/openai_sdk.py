@@ -36,6 +36,7 @@ def failure(kind, **more):
 
 
 def whole_answers_and_streams_are_the_same():
+    client.chat.completions.create(**chat)  # from now on, its prompt is kept
     whole = client.chat.completions.create(**chat)
     assert whole.choices[0].finish_reason == "length" and whole.usage.completion_tokens == 12, whole
     chunks = list(client.chat.completions.create(**chat, stream=True, stream_options={"include_usage": True}))
@@ -99,13 +100,24 @@ def errors_are_of_the_sdks_kinds():
     e = failure(openai.BadRequestError, temperature=-1)
     assert e.param == "temperature" and e.type == "invalid_request_error" and "0..100" in e.message, e
     assert failure(openai.NotFoundError, model="another").code == "model_not_found"
-    assert failure(openai.BadRequestError, tools=tools, tool_choice="required").param == "tool_choice"
+    assert failure(openai.BadRequestError, tools=tools, tool_choice={"type": "function", "function": {"name": "none"}}).param == "tool_choice"
     assert failure(openai.BadRequestError, response_format={"type": "xml"}).param == "response_format"
+
+
+def responses_have_their_log_probabilities():
+    ask = dict(model=name, input="what is it?", temperature=0, max_output_tokens=12, top_logprobs=2, truncation="auto",
+               include=["message.output_text.logprobs"])
+    part = client.responses.create(**ask).output[0].content[0]
+    assert part.logprobs and all(len(l.top_logprobs) == 2 and l.logprob <= 0 for l in part.logprobs), part
+    assert "".join(l.token for l in part.logprobs).strip() == part.text.strip(), part
+    with client.responses.stream(**ask) as events:
+        deltas = [l for e in events if e.type == "response.output_text.delta" for l in e.logprobs]
+    assert [(l.token, l.logprob) for l in deltas] == [(l.token, l.logprob) for l in part.logprobs], deltas
     try:
-        client.responses.create(model=name, input="hello")
-        raise AssertionError("there is no Responses API")
-    except openai.NotFoundError as e:
-        assert "/v1/chat/completions" in e.message, e
+        client.responses.create(model=name, input="hello", background=True)
+        raise AssertionError("responses are not made in the background")
+    except openai.BadRequestError as e:
+        assert e.param == "background" and "stream" in e.message, e
 
 
 def a_stream_that_is_closed_ends_its_work():
@@ -138,7 +150,7 @@ def many_at_a_time_get_their_own_answers():
 
 for check in [whole_answers_and_streams_are_the_same, the_report_is_an_extra_field, choices_and_logprobs_are_parsed,
               settings_are_taken, fields_without_effect_are_ignored, models_prompts_and_usage,
-              errors_are_of_the_sdks_kinds, a_stream_that_is_closed_ends_its_work,
+              errors_are_of_the_sdks_kinds, responses_have_their_log_probabilities, a_stream_that_is_closed_ends_its_work,
               many_at_a_time_get_their_own_answers]:
     print(check.__name__, flush=True)
     check()

@@ -9,10 +9,9 @@ static fleet f;
 
 static void end(void) { fleet_close(&f); }
 
-static void asks(const char *name) {
+/* Runs the program's script on a fleet of the checkpoint in f.dir. */
+static void run_script(const char *name) {
     char address[64];
-    fleet_open(&f, name);
-    command_run(&fleet_said, "ln -s " FOVEA_TEST_DATA "/../checkpoints/nano %s/ck", f.dir);
     fleet_start(&f, "--http 127.0.0.1:0 --threads 1");
     fleet_gateway(&f, address);
     command_run(&fleet_said,
@@ -27,6 +26,24 @@ static void asks(const char *name) {
     cr_assert_eq(fleet_said.status, 0, "%s", fleet_said.out);
     fleet_wait_idle(&f);
     fleet_stop(&f);
+}
+
+static void asks(const char *name) {
+    fleet_open(&f, name);
+    command_run(&fleet_said, "ln -s " FOVEA_TEST_DATA "/../checkpoints/nano %s/ck", f.dir);
+    run_script(name);
+}
+
+/* On random weights, with room for prompts of thousands of tokens, which nano does not have. */
+static void asks_at_length(const char *name) {
+    fleet_open(&f, name);
+    fleet_synth(&f, "tiny");
+    command_run(
+        &fleet_said,
+        "sed -i 's/\\(\"\\(max_position_embeddings\\|model_max_length\\)\": \\)1024/\\18192/' "
+        "%s/ck/config.json %s/ck/tokenizer_config.json",
+        f.dir, f.dir);
+    run_script(name);
 }
 
 TestSuite(clients, .fini = end, .timeout = 1200);
@@ -49,4 +66,8 @@ Test(clients, openai_agents) { asks("openai-agents"); }
 
 Test(clients, open_webui) { asks("open-webui"); }
 
+Test(clients, outlines) { asks("outlines"); }
+
 Test(clients, pydantic_ai) { asks("pydantic-ai"); }
+
+Test(clients, smolagents) { asks_at_length("smolagents"); }

@@ -46,7 +46,7 @@ def adapter_of(model, rng):
     some = sorted(rng.sample(names, rng.randint(2, len(names))))
     plain = all(p.rpartition(".")[2] not in some or p in paths for p, _ in model.named_modules())
     one = rng.choice([p for p in paths if p.rpartition(".")[2] in some])
-    expression = r".*\.layers\.\d+\.(?:self_attn|linear_attn|mlp|mlp\.shared_expert)\.(?:" + "|".join(some) + ")"
+    expression = r".*\.layers\.\d+\.(?:self_attn|linear_attn|mlp|mlp\.shared_experts?)\.(?:" + "|".join(some) + ")"
     if not plain:
         expression = r"(?:.*language_model|model\.text_model|.*\.language_model\.model)" + expression
     return peft.LoraConfig(

@@ -176,7 +176,7 @@ def add_text_keys(rng, card, text):
                  "residual_multiplier": rng.choice([0.22, 0.7, 1]), "attention_multiplier": rng.choice([0.015625, 0.2, 0.4])}
     if family == "qwen3_5_moe_text":
         text["shared_expert_intermediate_size"] = rng.choice([10, 37, 64])
-    if family.endswith("_moe_text"):
+    if family.endswith("_moe_text") and not family.startswith("glm"):
         experts = rng.choice([2, 5, 8, 16])
         text |= {"num_experts": experts, "num_experts_per_tok": rng.randrange(1, min(experts, 5)),
                  "moe_intermediate_size": rng.choice([11, 33, 71]),  # square matrices are not transposed there

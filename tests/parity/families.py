@@ -161,7 +161,7 @@ def qwen_vl_processor(rng, card, family):
     patch, _, merge, _ = card["grid"]
     token = (patch * merge) ** 2
     least, most = rng.choice([1, 3, 20]) * token, rng.choice([20, 33, 60]) * token + token // 3
-    kind = "PaddleOCRVL" if family == "paddleocr_vl" else "Qwen2VL" if family in QWEN_VL else "Glm4v" if family == "glm4v" else "Glm46V"
+    kind = "PaddleOCRVL" if family == "paddleocr_vl" else "Qwen2VL" if family in QWEN_VL else "Glm4v" if family in ("glm4v", "glm4v_moe") else "Glm46V"
     keys = {"image_processor_type": kind + "ImageProcessor", "patch_size": patch,
             "merge_size": merge, "temporal_patch_size": 1 if family == "paddleocr_vl" else 2, "min_pixels": least, "max_pixels": most,
             "image_mean": [0.48, 0.45, 0.4], "image_std": [0.26, 0.26, 0.27]}
@@ -296,7 +296,7 @@ def add_sections(rng, card, text):
     heads, _, dim = card["heads"]
     half = cases.rotated(text | {"head_dim": dim}) // 2
     text["tie_word_embeddings"] = card["tied"]  # LLaVA's config asks for it
-    if not interleaved and card["family"] not in ("glm_ocr_text", "paddleocr_vl_text"):  # which goes by the width, whatever head_dim is
+    if not interleaved and card["family"] not in ("glm_ocr_text", "glm4v_moe_text", "paddleocr_vl_text"):  # which goes by the width, whatever head_dim is
         text["hidden_size"] = heads * dim
     h, w = (rng.randrange(1, half // 3 + 1) for _ in range(2))
     key = "rope_parameters" if card["key_form"] == "v5" else "rope_scaling"

@@ -172,13 +172,28 @@ def watch_routers(model, made):
     made |= {"routed": 0, "close": 0}
     gemma4 = model.config.model_type == "gemma4"
 
+    def are_close(scores, k):
+        """In which rows the k-th highest score and the next are about equal."""
+        ranked = scores.sort(-1, descending=True).values
+        return ranked[:, k - 1] - ranked[:, k] < MARGIN if k < ranked.shape[-1] else torch.zeros(len(ranked), dtype=torch.bool)
+
     def count(_module, _args, output):
         logits = output[0].float().log() if gemma4 else output[0].float()  # of which one gives probabilities
-        ranked, k = logits.sort(-1, descending=True).values, output[2].shape[-1]
-        made["routed"] += len(ranked)
-        if k < ranked.shape[-1]:
-            made["close"] += int((ranked[:, k - 1] - ranked[:, k] < MARGIN).sum())
-    return [m.register_forward_hook(count) for m in model.modules() if type(m).__name__.endswith(("TopKRouter", "TextRouter"))]
+        made["routed"] += len(logits)
+        made["close"] += int(are_close(logits, output[2].shape[-1]).sum())
+
+    def count_glm(module, _args, output):
+        scores = output[0].sigmoid() + module.e_score_correction_bias
+        groups = scores.unflatten(-1, (module.num_group, -1))
+        best = groups.topk(2, dim=-1)[0].sum(-1)
+        close = are_close(best, module.topk_group)
+        open_groups = torch.zeros_like(best, dtype=torch.bool).scatter(1, best.topk(module.topk_group)[1], True)
+        scores = groups.masked_fill(~open_groups[..., None], float("-inf")).flatten(-2)
+        close |= are_close(scores, module.top_k)
+        made["routed"] += len(scores)
+        made["close"] += int(close.sum())
+    hooks = {"TopKRouter": count, "TextRouter": count, "TopkRouter": count_glm}
+    return [m.register_forward_hook(hook) for m in model.modules() for name, hook in hooks.items() if type(m).__name__.endswith(name)]
 
 
 class Reference:
@@ -193,7 +208,7 @@ class Reference:
         if wrong:
             raise ValueError(f"transformers does not load {directory} as it is: {wrong}")
         self.model.eval()
-        if getattr(self.model.config.get_text_config(), "num_experts", 0):
+        if any(hasattr(self.model.config.get_text_config(), key) for key in ("num_experts", "n_routed_experts")):
             self.model.set_experts_implementation("eager")  # others want widths of whole vectors
         self.any_size = has_vision and self.model.config.vision_config.model_type == "pixtral"
         self.qwen_vl = hasattr(self.model.model, "visual")

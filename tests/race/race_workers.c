@@ -1,10 +1,10 @@
 /* Both workers under ThreadSanitizer: loop and computing threads, hand-offs between them over
  * loopback, generation, conversations that continue (some with text keys that are compressed again
  * at the end of each turn), images through the reading thread, answers that are held to a form, whose
- * grammars another thread compiles, and prompts that both workers keep and reuse. Requests of these kinds run
- * concurrently; some are cancelled at once, some later, some finish first. Hand-offs that were
- * never attached and conversations that were never continued are dropped when the decode worker
- * closes. */
+ * grammars another thread compiles, and prompts that both workers keep and reuse, the prefill worker on its
+ * disk too, over a restart. Requests of these kinds run concurrently; some are cancelled at once, some later,
+ * some finish first. Hand-offs that were never attached and conversations that were never continued are dropped
+ * when the decode worker closes. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +13,7 @@
 #include "common/file.h"
 #include "decode-worker/service/worker.h"
 #include "handoff.pb-c.h"
+#include "kv/tier/disk.h"
 #include "model/synth/synth.h"
 #include "prefill-worker/service/worker.h"
 #include "serving/policy_message.h"
@@ -29,6 +30,7 @@ enum { CALLS = 16, ROUNDS = 3, TURNS = 2, N_IMAGE = 3 };
 typedef struct pair {
     net net;
     fv_engine prefill_engine, decode_engine;
+    fv_kv_tier *disk; /* of the prefill worker */
     fv_prefill_worker *prefill;
     fv_decode_worker *decode;
     fv_callers *prefill_callers, *decode_callers;
@@ -63,8 +65,16 @@ static void open_engine(fv_engine *e, bool vision) {
     NET_CHECK(fv_engine_open(&opt, e) == FV_OK);
 }
 
+static void open_disk(fv_kv_tier **out) {
+    char folder[640];
+    NET_CHECK(fv_path_join(dir, "disk", folder, sizeof folder) == FV_OK);
+    NET_CHECK(fv_dir_make(folder) == FV_OK);
+    NET_CHECK(fv_kv_disk_open(folder, 1 << 20, NULL, out) == FV_OK);
+}
+
 static void open_pair(pair *p) {
     net_open(&p->net);
+    open_disk(&p->disk);
     open_engine(&p->prefill_engine, true);
     open_engine(&p->decode_engine, false);
     p->prefill_callers = test_callers("p");
@@ -75,7 +85,9 @@ static void open_pair(pair *p) {
                                          .name = "p",
                                          .kv_dtype = FV_F32,
                                          .cache_bytes = 1 << 14, /* for one or two images */
-                                         .prefix_bytes = 1 << 18,
+                                         .prefix_bytes = 1 << 19,
+                                         .tier = {p->disk},
+                                         .n_tier = 1,
                                          .queue = CALLS,
                                          .batch = 4};
     NET_CHECK(fv_prefill_worker_open(&prefill, &p->prefill) == FV_OK);
@@ -108,6 +120,7 @@ static void close_pair(pair *p) {
     net_wait(&p->net, &stopped);
     fv_prefill_worker_close(p->prefill, set, &prefill);
     net_wait(&p->net, &prefill);
+    p->disk->ops->close(p->disk);
     fv_decode_worker_close(p->decode, set, &decode);
     net_wait(&p->net, &decode);
     net_close(&p->net, 1000);
@@ -309,6 +322,7 @@ int main(void) {
     static pair p;
     static command_result r;
     fv_synth_report report;
+    uint64_t from_disk = 0;
     snprintf(dir, sizeof dir, "%s/race-%d", FOVEA_TEST_TMP, (int)getpid());
     fv_synth_options opt = {.dir = dir, .shape = "tiny", .dtype = FV_F32, .seed = 5};
     NET_CHECK(fv_synth_write(&opt, &report) == FV_OK);
@@ -318,10 +332,14 @@ int main(void) {
         open_images(&p);
         for (int i = 0; i < ROUNDS; i++) round_of_calls(&p, life * ROUNDS + i);
         NET_CHECK(fv_decode_worker_load(p.decode).tokens_recompressed > 0);
+        fv_tier_counters disk = p.disk->ops->count(p.disk);
+        NET_CHECK(disk.n_damaged == 0 && disk.n_failed == 0);
+        from_disk += disk.n_hit;
         close_pair(&p);
         for (int i = 0; i < N_IMAGE; i++) free(p.image[i]);
     }
     command_run(&r, "rm -rf '%s'", dir);
-    printf("race_workers: %d calls\n", 2 * ROUNDS * CALLS);
+    printf("race_workers: %d calls, %llu segments from the disk\n", 2 * ROUNDS * CALLS,
+           (unsigned long long)from_disk);
     return 0;
 }

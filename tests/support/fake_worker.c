@@ -99,6 +99,7 @@ static void send_first(fv_rpc_call *c, uint32_t index, bool last, bool had_ended
     token_message token = FOVEA__INFERENCE__V1__TOKEN__INIT, *list = &token;
     token.id = 100 + index;
     token.digest = 1000 + index;
+    token.logprob = -(float)index;
     tokens.index = index;
     tokens.n_tokens = 1;
     tokens.tokens = &list;
@@ -189,6 +190,7 @@ void fake_send_token(fv_rpc_call *c, uint32_t index, const char *text) {
     token_message token = FOVEA__INFERENCE__V1__TOKEN__INIT, *list = &token;
     token.id = 100 + index;
     token.digest = 1000 + index;
+    token.logprob = -(float)index;
     tokens.index = index;
     tokens.n_tokens = 1;
     tokens.tokens = &list;

@@ -56,9 +56,8 @@ bool fv_calls_takes(const fv_calls_parser *p, const char *name) {
     return p->n_call < FV_CALLS_MAX && *name && (!p->tools || find_tool(p, name));
 }
 
-const json_t *fv_calls_parameter(const fv_calls_parser *p, const char *tool, const char *name) {
-    const json_t *parameters = json_object_get(find_tool(p, tool), "parameters");
-    return json_object_get(json_object_get(parameters, "properties"), name);
+const json_t *fv_calls_parameters(const fv_calls_parser *p, const char *tool) {
+    return json_object_get(find_tool(p, tool), "parameters");
 }
 
 bool fv_calls_has_room(const fv_calls_parser *p, size_t n) {

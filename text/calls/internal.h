@@ -58,8 +58,8 @@ bool fv_calls_has_room(const fv_calls_parser *p, size_t n);
 /* Reports a call. arguments: an object. */
 fv_status fv_calls_report(fv_calls_parser *p, const char *name, const json_t *arguments);
 
-/* The schema of a tool's parameter; NULL: not known. Borrowed. */
-const json_t *fv_calls_parameter(const fv_calls_parser *p, const char *tool, const char *name);
+/* Returns the schema of a tool's parameters; NULL: not known. Borrowed. */
+const json_t *fv_calls_parameters(const fv_calls_parser *p, const char *tool);
 
 bool fv_calls_is_space(char c);
 

@@ -15,11 +15,38 @@
 static const char opens[] = "<function=", closes[] = "</function>";
 static const char parameter[] = "<parameter=", parameter_end[] = "</parameter>";
 
-enum { BEGINNING, INSIDE }; /* phases */
-enum { PARAMETERS_MAX = 256, TYPES_DEPTH = 8 };
+enum { BEGINNING, INSIDE, VALUE }; /* phases */
+_Static_assert(sizeof parameter == sizeof closes, "one step back serves to find both");
+enum { PARAMETERS_MAX = 256, TYPES_DEPTH = 8, SCHEMAS_MAX = 256, REF_MAX = 512 };
+
+/* Moves behind the next `mark`; false: there is none, and only bytes that may begin one are left to be looked at. */
+static bool move_behind(fv_scan *scan, const char *s, size_t n, const char *mark) {
+    const size_t bytes = strlen(mark);
+    const char *at = memmem(s + scan->at, n - scan->at, mark, bytes);
+    if (at)
+        scan->at = (size_t)(at - s) + bytes;
+    else if (n - scan->at >= bytes)
+        scan->at = n - bytes + 1;
+    return at;
+}
+
+/* Finds the end of a call. A value may have the same text, so values are passed over as they are read. */
+static fv_scan_end scan_inside(fv_scan *scan, const char *s, size_t n) {
+    for (;;) {
+        if (scan->phase == VALUE && !move_behind(scan, s, n, parameter_end)) return FV_SCAN_MORE;
+        scan->phase = INSIDE;
+        const char *from = s + scan->at;
+        const char *value = memmem(from, n - scan->at, parameter, sizeof parameter - 1);
+        const size_t before = value ? (size_t)(value - from) : n - scan->at;
+        const bool reads = value && !memmem(from, before, closes, sizeof closes - 1);
+        if (!move_behind(scan, s, n, reads ? parameter : closes)) return FV_SCAN_MORE;
+        if (!reads) return FV_SCAN_DONE;
+        scan->phase = VALUE;
+    }
+}
 
 fv_scan_end fv_scan_xml(fv_scan *scan, const char *s, size_t n) {
-    const size_t n_open = sizeof opens - 1, n_close = sizeof closes - 1;
+    const size_t n_open = sizeof opens - 1;
     if (scan->phase == BEGINNING) {
         while (scan->at < n && fv_calls_is_space(s[scan->at])) scan->at++;
         const size_t left = n - scan->at, some = left < n_open ? left : n_open;
@@ -29,43 +56,85 @@ fv_scan_end fv_scan_xml(fv_scan *scan, const char *s, size_t n) {
         scan->at += n_open;
         scan->phase = INSIDE;
     }
-    const char *end = memmem(s + scan->at, n - scan->at, closes, n_close);
-    if (end) {
-        scan->at = (size_t)(end - s) + n_close;
-        return FV_SCAN_DONE;
-    }
-    if (n - scan->at >= n_close) scan->at = n - n_close + 1; /* these bytes begin no end */
-    return FV_SCAN_MORE;
+    return scan_inside(scan, s, n);
 }
 
 /* ---- values ------------------------------------------------------------------------------ */
 
-static bool allows(const json_t *schema, const char *type, int depth) {
-    static const char *const choices[] = {"anyOf", "oneOf"};
-    const json_t *types = json_object_get(schema, "type");
-    const char *one = json_string_value(types);
-    if (one) return strcmp(one, type) == 0;
-    for (size_t i = 0; i < json_array_size(types); i++) {
-        const char *t = json_string_value(json_array_get(types, i));
-        if (t && strcmp(t, type) == 0) return true;
+/* The schema of a parameter, with the whole one that its references lead into. */
+typedef struct place {
+    const json_t *root, *schema; /* schema NULL: there is none */
+} place;
+
+/* Follows references such as "#/$defs/color"; NULL: one leads nowhere, or elsewhere. */
+static const json_t *followed(place at) {
+    for (int depth = 0; depth < TYPES_DEPTH; depth++) {
+        const char *ref = json_string_value(json_object_get(at.schema, "$ref"));
+        char path[REF_MAX], *rest, *key;
+        if (!ref) return at.schema;
+        if (strncmp(ref, "#/", 2) != 0 || strlen(ref) >= sizeof path) return NULL;
+        strcpy(path, ref + 2);
+        at.schema = at.root;
+        for (key = strtok_r(path, "/", &rest); key; key = strtok_r(NULL, "/", &rest))
+            at.schema = json_object_get(at.schema, key);
     }
-    for (size_t c = 0; depth < TYPES_DEPTH && c < 2; c++) {
-        const json_t *list = json_object_get(schema, choices[c]);
-        for (size_t i = 0; i < json_array_size(list); i++)
-            if (allows(json_array_get(list, i), type, depth + 1)) return true;
-    }
-    return false;
+    return NULL;
 }
 
-static bool allows_value(const json_t *schema, const json_t *v) {
+static bool is_of(const json_t *v, const char *type) {
+    static const char *const names[] = {
+        [JSON_OBJECT] = "object",   [JSON_ARRAY] = "array", [JSON_STRING] = "string",
+        [JSON_INTEGER] = "integer", [JSON_REAL] = "number", [JSON_TRUE] = "boolean",
+        [JSON_FALSE] = "boolean",   [JSON_NULL] = "null"};
+    return strcmp(names[json_typeof(v)], type) == 0 ||
+           (json_is_integer(v) && strcmp(type, "number") == 0);
+}
+
+/* Whether a schema names a type: 1, 0, or -1: it names none. */
+static int names_type(const json_t *schema, const char *type) {
+    const json_t *types = json_object_get(schema, "type"), *one = json_object_get(schema, "const");
+    const json_t *values = json_object_get(schema, "enum");
+    const char *text = json_string_value(types);
+    if (text) return strcmp(text, type) == 0;
+    for (size_t i = 0; i < json_array_size(types); i++) {
+        const char *t = json_string_value(json_array_get(types, i));
+        if (t && strcmp(t, type) == 0) return 1;
+    }
+    if (types) return 0;
+    if (one && is_of(one, type)) return 1;
+    for (size_t i = 0; i < json_array_size(values); i++)
+        if (is_of(json_array_get(values, i), type)) return 1;
+    return one || values ? 0 : -1;
+}
+
+/* `left` bounds the schemas that are looked at: references can make a short schema stand for a large one. */
+static bool allows_within(place at, const char *type, int depth, int *left) {
+    static const char *const choices[] = {"anyOf", "oneOf"};
+    if (--*left < 0 || !(at.schema = followed(at))) return false;
+    const int named = names_type(at.schema, type);
+    for (size_t c = 0; named < 0 && depth < TYPES_DEPTH && c < 2; c++) {
+        const json_t *list = json_object_get(at.schema, choices[c]);
+        for (size_t i = 0; i < json_array_size(list); i++)
+            if (allows_within((place){at.root, json_array_get(list, i)}, type, depth + 1, left))
+                return true;
+    }
+    return named > 0;
+}
+
+static bool allows(place at, const char *type) {
+    int left = SCHEMAS_MAX;
+    return at.schema && allows_within(at, type, 0, &left);
+}
+
+static bool allows_value(place at, const json_t *v) {
     switch (json_typeof(v)) {
-    case JSON_OBJECT: return allows(schema, "object", 0);
-    case JSON_ARRAY: return allows(schema, "array", 0);
-    case JSON_INTEGER: return allows(schema, "integer", 0) || allows(schema, "number", 0);
-    case JSON_REAL: return allows(schema, "number", 0);
+    case JSON_OBJECT: return allows(at, "object");
+    case JSON_ARRAY: return allows(at, "array");
+    case JSON_INTEGER: return allows(at, "integer") || allows(at, "number");
+    case JSON_REAL: return allows(at, "number");
     case JSON_TRUE:
-    case JSON_FALSE: return allows(schema, "boolean", 0);
-    case JSON_NULL: return allows(schema, "null", 0);
+    case JSON_FALSE: return allows(at, "boolean");
+    case JSON_NULL: return allows(at, "null");
     default: return false;
     }
 }
@@ -78,10 +147,10 @@ static json_t *word(const char *s, size_t n) {
 }
 
 /* A value is a string unless it is JSON of another type that the schema allows. */
-static json_t *value_of(const json_t *schema, const char *s, size_t n) {
+static json_t *value_of(place at, const char *s, size_t n) {
     json_t *v = fv_calls_parse(s, n);
     if (!v) v = word(s, n);
-    if (v && allows_value(schema, v)) return v;
+    if (v && allows_value(at, v)) return v;
     json_decref(v);
     return json_stringn(s, n);
 }
@@ -105,6 +174,27 @@ static bool take_name(const char **s, const char *end, char name[FV_CALLS_NAME_M
     return true;
 }
 
+static const char *next_end(const char *s, const char *end) {
+    return memmem(s, (size_t)(end - s), parameter_end, sizeof parameter_end - 1);
+}
+
+/* The end of a value; NULL: there is none. Texts within JSON may hold the mark, so where no string is allowed the value
+ * ends where it is complete. */
+static const char *end_of_value(place at, const char *s, const char *end) {
+    enum { TRIES = 16 };
+    const char *first = next_end(s, end), *stop = first;
+    if (!at.schema || allows(at, "string")) return first;
+    for (int i = 0; stop && i < TRIES; i++, stop = next_end(stop + 1, end)) {
+        const char *value = s;
+        size_t n = (size_t)(stop - s);
+        trim(&value, &n);
+        json_t *v = fv_calls_parse(value, n);
+        json_decref(v);
+        if (v) return stop;
+    }
+    return first;
+}
+
 /* Reads the parameters in [s, end); false: they are none. */
 static bool read_parameters(const fv_calls_parser *p, const char *tool, const char *s,
                             const char *end, json_t *to) {
@@ -117,14 +207,14 @@ static bool read_parameters(const fv_calls_parser *p, const char *tool, const ch
             return false;
         s += sizeof parameter - 1;
         if (!take_name(&s, end, name)) return false;
-        const char *stop = memmem(s, (size_t)(end - s), parameter_end, sizeof parameter_end - 1);
+        const json_t *root = fv_calls_parameters(p, tool);
+        const place at = {root, json_object_get(json_object_get(root, "properties"), name)};
+        const char *stop = end_of_value(at, s, end);
         if (!stop) return false;
         const char *value = s;
         size_t n = (size_t)(stop - s);
         trim(&value, &n);
-        if (json_object_set_new(to, name, value_of(fv_calls_parameter(p, tool, name), value, n)) !=
-            0)
-            return false;
+        if (json_object_set_new(to, name, value_of(at, value, n)) != 0) return false;
         s = stop + sizeof parameter_end - 1;
     }
     return false;

@@ -32,7 +32,7 @@ if [ "${2:-}" = down ]; then
     sleep 2
     ! pid=$(cat "$run/apiserver.pid" 2>/dev/null) || kill -9 "$pid" 2>/dev/null || true # it would wait for a minute
     find /run/netns -name 'cni-*' -newer "$run/tokens" -printf '%f\n' | xargs -r -n1 ip netns del
-    mount | awk -v run="$run" 'index($3, run) == 1 { print $3 }' | sort -r | xargs -r umount -l
+    mount | awk -v run="$run/" 'index($3, run) == 1 { print $3 }' | sort -r | xargs -r umount -l
     ip netns del $name 2>/dev/null || true
     rm -rf --one-file-system "$run"
     exit

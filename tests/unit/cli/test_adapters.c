@@ -163,6 +163,32 @@ Test(adapters, a_kept_conversation_continues_with_its_own_alone) {
     fv_local_close(r.local);
 }
 
+Test(adapters, a_kept_conversation_knows_both_names_of_one_adapter) {
+    rig r = {0};
+    char folder[PATH_CAP];
+    fv_report first = {0};
+    scratch_dir(folder, sizeof folder);
+    adapter_write(folder, NANO, 5);
+    for (int32_t i = 0; i < 2; i++) {
+        snprintf(r.spec[i], sizeof r.spec[i], "%s=%s", names[i + 1], folder);
+        r.specs[i] = r.spec[i];
+    }
+    fv_local_options opt = {.checkpoint = NANO,
+                            .backend = "cpu",
+                            .isa = "auto",
+                            .adapter = r.specs,
+                            .n_adapter = 2,
+                            .threads = 1,
+                            .at_once = NAMES};
+    ok(fv_local_open(&opt, &r.local));
+    fv_ask ask = ask_of("two", &question);
+    ask.keep = true;
+    ok(fv_local_ask(r.local, &ask, NULL, &first));
+    ok(follow(&r, "two", &first));
+    fv_report_free(&first);
+    fv_local_close(r.local);
+}
+
 static void open_picture(fv_image *out) {
     char *bytes;
     size_t n;

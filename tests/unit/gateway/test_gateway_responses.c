@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "gateway/response.h"
 #include "tests/support/gateway_rig.h"
 
 static gateway_rig rig;
@@ -361,5 +362,106 @@ Test(gateway_responses, mistakes_name_their_field) {
     refused("{\"input\":\"x\",\"tool_choice\":{\"type\":\"function\",\"name\":\"f\"}}",
             "tool_choice", "no tools");
     refused("{\"input\":\"x\",\"conversation\":\"c\"}", "conversation", "previous_response_id");
-    refused("{\"input\":\"x\",\"top_logprobs\":3}", "top_logprobs", "must be 0");
+    refused("{\"input\":\"x\",\"top_logprobs\":21}", "top_logprobs", "0 to 20");
+    refused("{\"input\":\"x\",\"include\":\"all\"}", "include", "a list");
+    refused("{\"input\":\"x\",\"include\":[1]}", "include[0]", "a string");
+}
+
+/* ---- log-probabilities ------------------------------------------------------------------- */
+
+#define INCLUDE "\"include\":[\"message.output_text.logprobs\"]"
+
+/* Writes the log-probabilities of a list's entries, as "-1 -2 ". The fake worker's token i has -i. */
+static const char *entries(const json_t *list) {
+    static char text[256];
+    size_t n = 0;
+    text[0] = '\0';
+    for (size_t i = 0; i < json_array_size(list); i++)
+        n += (size_t)snprintf(
+            text + n, sizeof text - n, "%.0f ",
+            json_number_value(json_object_get(json_array_get(list, i), "logprob")) + 0.0);
+    return text;
+}
+
+static const char *entries_of_item(const json_t *of) {
+    const json_t *part = json_array_get(json_object_get(of, "content"), 0);
+    return entries(json_object_get(part, "logprobs"));
+}
+
+Test(gateway_responses, log_probabilities_are_those_of_messages) {
+    open_keeping(all);
+    json_t *r = ask("POST", PATH, "{\"input\":\"hello\"," INCLUDE "," TOOLS "}", 200);
+    cr_assert_str_eq(content(item(r, 1)), "I look.");
+    cr_assert_str_eq(entries_of_item(item(r, 1)), "-2 ");
+    cr_assert_null(
+        json_object_get(json_array_get(json_object_get(item(r, 0), "content"), 0), "logprobs"));
+    json_t *kept = ask("GET", path_of(text_at(r, "id"), ""), NULL, 200);
+    cr_assert(json_equal(kept, r));
+    json_decref(kept);
+    json_decref(r);
+    r = ask("POST", PATH, "{\"input\":\"hello\"," TOOLS "}", 200);
+    cr_assert_str_eq(entries_of_item(item(r, 1)), "");
+    json_decref(r);
+}
+
+/* Text that might begin a call is held back: the entries of its tokens come with it. A call's tokens, and the one
+ * that ends it, have none. */
+Test(gateway_responses, log_probabilities_come_with_their_text) {
+    static const char *const script[] = {
+        "A", " <", "tool", "box", "<tool_call>{\"name\":\"look\",", "\"arguments\":{}}</tool_call>",
+        "B", NULL};
+    open_keeping(script);
+    json_t *r = ask("POST", PATH, "{\"input\":\"hello\",\"top_logprobs\":2," TOOLS "}", 200);
+    cr_assert_str_eq(content(item(r, 0)), "A <toolbox");
+    cr_assert_str_eq(entries_of_item(item(r, 0)), "0 -1 -2 -3 ");
+    cr_assert_str_eq(text_at(item(r, 1), "type"), "function_call");
+    cr_assert_str_eq(content(item(r, 2)), "B");
+    cr_assert_str_eq(entries_of_item(item(r, 2)), "-6 ");
+    cr_assert_eq(json_integer_value(json_object_get(r, "top_logprobs")), 2);
+    json_decref(r);
+}
+
+Test(gateway_responses, deltas_have_the_log_probabilities_of_the_whole) {
+    static const char *const script[] = {"A", " <", "tool", "box", NULL};
+    open_keeping(script);
+    gateway_ask(&c, &rig, "POST", PATH, "",
+                "{\"input\":\"hello\",\"stream\":true," INCLUDE "," TOOLS "}");
+    json_t *joined = json_array(), *done = NULL, *part = NULL;
+    for (char *at = c.got; (at = strstr(at, "data: ")); at++) {
+        char *end_of_line = strchr(at, '\n');
+        *end_of_line = '\0';
+        json_t *e = json_loads(at + 6, 0, NULL);
+        const char *type = json_string_value(json_object_get(e, "type"));
+        cr_assert(type, "%s", at);
+        if (strcmp(type, "response.output_text.delta") == 0)
+            json_array_extend(joined, json_object_get(e, "logprobs"));
+        if (strcmp(type, "response.output_text.done") == 0)
+            done = json_incref(json_object_get(e, "logprobs"));
+        if (strcmp(type, "response.content_part.done") == 0)
+            part = json_incref(json_object_get(json_object_get(e, "part"), "logprobs"));
+        json_decref(e);
+        *end_of_line = '\n';
+    }
+    cr_assert_str_eq(entries(joined), "0 -1 -2 -3 ", "%s", c.got);
+    cr_assert(json_equal(joined, done) && json_equal(joined, part), "%s", c.got);
+    json_decref(joined);
+    json_decref(done);
+    json_decref(part);
+}
+
+Test(gateway_responses, log_probabilities_are_limited) {
+    open_keeping(plain);
+    fv_responding r = {0};
+    json_t *one =
+        json_pack("{s:[{s:f, s:[{}, {}, {}]}]}", "content", "logprob", -1.0, "top_logprobs");
+    for (int32_t i = 0; i < 8192; i++) {
+        cr_assert_eq(fv_responding_hold_logprobs(&r, one), FV_OK, "%d", i);
+        if (i % 2) json_decref(fv_responding_take_logprobs(&r));
+    }
+    cr_assert_eq(json_array_size(r.logprobs), 8192);
+    cr_assert_eq(fv_responding_hold_logprobs(&r, one), FV_ENOMEM);
+    cr_assert(strstr(fv_last_error(), "top_logprobs"), "%s", fv_last_error());
+    fv_responding_drop_logprobs(&r);
+    json_decref(r.logprobs);
+    json_decref(one);
 }

@@ -1,6 +1,7 @@
 /* grammar/: expressions, choices, grammars, tags; masks and limits. */
 #include "tests/unit/grammar/grammar_support.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 Test(grammar, expressions_match_the_whole_answer) {
@@ -190,6 +191,35 @@ Test(grammar, parameters_of_calls_as_qwen_writes_them) {
         FV_GRAMMAR_STRUCTURAL_TAG,
         FORMAT("{\"type\":\"qwen_xml_parameter\",\"json_schema\":{\"properties\":{\"s\":{}}}}"),
         "its `type` must be given");
+    static const char *const contradict[] = {"\"const\":5", "\"enum\":[5,null]"};
+    for (size_t i = 0; i < sizeof contradict / sizeof *contradict; i++) {
+        char spec[256];
+        snprintf(spec, sizeof spec,
+                 FORMAT("{\"type\":\"qwen_xml_parameter\",\"json_schema\":{\"required\":[\"s\"],"
+                        "\"properties\":{\"s\":{\"type\":\"string\",%s}}}}"),
+                 contradict[i]);
+        check_refused(FV_GRAMMAR_STRUCTURAL_TAG, spec, "no text satisfies it");
+    }
+}
+
+/* Nine levels of lists, each of 64 references to the level below. */
+Test(grammar, a_short_schema_that_stands_for_a_large_one_costs_its_steps, .timeout = 120) {
+    enum { LEVELS = 9, EACH = 64, CAP = 64 << 10 };
+    char *text = malloc(CAP);
+    size_t n = (size_t)snprintf(text, CAP,
+                                "{\"format\":{\"type\":\"qwen_xml_parameter\",\"json_schema\":{"
+                                "\"properties\":{\"s\":{\"$ref\":\"#/$defs/l8\"}},\"$defs\":{");
+    for (int l = 0; l < LEVELS; l++) {
+        n += (size_t)snprintf(text + n, CAP - n, "%s\"l%d\":{", l ? "," : "", l);
+        n += (size_t)snprintf(text + n, CAP - n, l ? "\"anyOf\":[" : "\"type\":\"integer\"");
+        for (int i = 0; l && i < EACH; i++)
+            n += (size_t)snprintf(text + n, CAP - n, "%s{\"$ref\":\"#/$defs/l%d\"}", i ? "," : "",
+                                  l - 1);
+        n += (size_t)snprintf(text + n, CAP - n, l ? "]}" : "}");
+    }
+    snprintf(text + n, CAP - n, "}}}}");
+    check_refused(FV_GRAMMAR_STRUCTURAL_TAG, text, "too many steps");
+    free(text);
 }
 
 /* ---- masks ---------------------------------------------------------------------------------- */

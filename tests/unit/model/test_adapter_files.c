@@ -119,7 +119,7 @@ Test(adapter_files, b_has_the_scale_and_rslora_another_one) {
     json_object_set_new(r.config, "target_modules", json_pack("[s]", "q_proj"));
     json_object_set_new(r.config, "r", json_integer(4));
     json_object_set_new(r.config, "lora_alpha", json_integer(6));
-    r.file->n = 0;
+    while (r.file->n > 0) tensor_file_drop(r.file, r.file->tensor[0].name);
     const fv_text_config *t = &r.cfg.text;
     int64_t a[] = {4, t->d_model}, b[] = {t->n_head * t->d_head, 4};
     float *many = malloc((size_t)(4 * (a[1] + b[0])) * sizeof *many);
@@ -151,6 +151,20 @@ Test(adapter_files, the_digest_covers_every_byte_of_the_tensors) {
     first_b(&r)->data[3] ^= 1;
     cr_assert_eq(open_adapter(&r, &b), FV_OK, "%s", fv_last_error());
     cr_expect_str_neq(a.digest, b.digest);
+    close_rig(&r);
+}
+
+Test(adapter_files, two_names_of_one_layer_are_refused) {
+    rig r;
+    open_rig(&r);
+    const fv_text_config *t = &r.cfg.text;
+    r.file->n = 0;
+    add_module(&r, "model.layers.0.self_attn.q_proj", t->n_head * t->d_head, t->d_model, 1);
+    fv_adapter x;
+    cr_assert_eq(open_adapter(&r, &x), FV_OK, "%s", fv_last_error());
+    add_module(&r, "model.language_model.layers.0.self_attn.q_proj", t->n_head * t->d_head,
+               t->d_model, 2);
+    expect_refused(&r, FV_EDATA, "another module with another name");
     close_rig(&r);
 }
 

@@ -363,7 +363,8 @@ Test(config, unsupported_families_are_named) {
         {TEXT("\"model_type\":\"gemma\""), FV_EUNSUPPORTED,
          "text_config: unsupported model_type 'gemma'; supported: the text models llama, mistral, "
          "ministral3, granite, phi3, qwen2, qwen3, qwen2_vl_text, qwen2_5_vl_text, qwen3_vl_text, "
-         "qwen3_vl_moe_text, qwen3_5_text, qwen3_5_moe_text, paddleocr_vl_text, glm4v_text, glm_ocr_text, "
+         "qwen3_vl_moe_text, qwen3_5_text, qwen3_5_moe_text, paddleocr_vl_text, glm4v_text, "
+         "glm4v_moe_text, glm_ocr_text, "
          "gemma3_text, gemma4_text and gemma4_unified_text"},
         {VISION("\"model_type\":\"siglip2_vision_model\""), FV_EUNSUPPORTED,
          "vision_config: unsupported model_type 'siglip2_vision_model'; supported: the towers "},

@@ -1,10 +1,11 @@
-/* model/families/glm.c: config.json of GLM-4.1V and GLM-OCR, as published and with other values, and
+/* model/families/glm.c: config.json of GLM-4.1V, GLM-4.5V and GLM-OCR, as published and with other values, and
  * layers in the files that are not run. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/backends/open.h"
 #include "model/checkpoint.h"
 #include "model/families/tensor_specs.h"
 #include "model/synth/synth.h"
@@ -90,6 +91,72 @@ Test(glm, glm_4_1v_as_published) {
     cr_assert_eq(count(&c, "vision.post_layernorm.bias"), 0);
 }
 
+/* The published fields of GLM-4.5V. */
+static const char glm_4_5v[] =
+    "{\"architectures\":[\"Glm4vMoeForConditionalGeneration\"],\"model_type\":\"glm4v_moe\","
+    "\"image_start_token_id\":151339,\"image_end_token_id\":151340,\"image_token_id\":151363,"
+    "\"video_start_token_id\":151341,\"video_end_token_id\":151342,\"video_token_id\":151364,"
+    "\"tie_word_embeddings\":false,\"text_config\":{\"pad_token_id\":151329,"
+    "\"vocab_size\":151552,\"eos_token_id\":[151329,151336,151338],\"head_dim\":128,"
+    "\"attention_bias\":true,\"attention_dropout\":0.0,\"first_k_dense_replace\":1,"
+    "\"hidden_act\":\"silu\",\"hidden_size\":4096,\"intermediate_size\":10944,"
+    "\"max_position_embeddings\":65536,\"model_type\":\"glm4v_moe_text\","
+    "\"moe_intermediate_size\":1408,\"n_group\":1,\"n_routed_experts\":128,"
+    "\"n_shared_experts\":1,\"norm_topk_prob\":true,\"num_attention_heads\":96,"
+    "\"num_experts_per_tok\":8,\"num_hidden_layers\":46,\"num_key_value_heads\":8,"
+    "\"num_nextn_predict_layers\":0,\"partial_rotary_factor\":0.5,\"rms_norm_eps\":1e-05,"
+    "\"rope_scaling\":{\"rope_type\":\"default\",\"mrope_section\":[8,12,12]},"
+    "\"rope_theta\":10000.0,\"routed_scaling_factor\":1.0,\"topk_group\":1,"
+    "\"use_cache\":true,\"use_qk_norm\":false},\"vision_config\":{\"attention_bias\":false,"
+    "\"depth\":24,\"hidden_act\":\"silu\",\"hidden_size\":1536,\"image_size\":336,"
+    "\"in_channels\":3,\"intermediate_size\":10944,\"model_type\":\"glm4v_moe\","
+    "\"num_heads\":12,\"out_hidden_size\":4096,\"patch_size\":14,\"rms_norm_eps\":1e-05,"
+    "\"spatial_merge_size\":2,\"temporal_patch_size\":2}}";
+
+Test(glm, glm_4_5v_as_published) {
+    const fv_model_config c = parse(glm_4_5v);
+    const fv_text_config *t = &c.text;
+    cr_assert(t->d_head == 128 && t->rope.rotary == 64 && !t->rope.adjacent && !t->qk_norm);
+    cr_assert(t->bias_qkv && !t->bias_o && !t->output_norms && !t->fused_ffn && t->bos == -1);
+    cr_assert(t->n_expert == 128 && t->n_active == 8 && t->d_expert == 1408 && t->d_shared == 1408);
+    cr_assert(t->router.sigmoid && t->router.normed && t->router.scale == 1);
+    cr_assert(!t->sparse[0] && t->sparse[1] && t->sparse[45] && t->experts_apart);
+    cr_assert(c.image_token == 151363 && c.video_token == 151364 && c.n_eos == 3);
+    cr_assert(c.vision.position_side == 24 && c.vision.d_between == 10944);
+    cr_assert_eq(count(&c, "text.layers.0.mlp.gate_proj.weight"), 1);
+    cr_assert_eq(count(&c, "text.layers.1.mlp.gate_proj.weight"), 0);
+    cr_assert_eq(count(&c, "text.layers.45.mlp.experts.127.down_proj.weight"), 1);
+    cr_assert_eq(count(&c, "text.layers.0.mlp.experts.0.down_proj.weight"), 0);
+    cr_assert_eq(count(&c, "text.layers.1.mlp.gate.e_score_correction_bias"), 1);
+    cr_assert_eq(count(&c, "text.layers.1.mlp.shared_experts.up_proj.weight"), 1);
+    cr_assert_eq(count(&c, "text.layers.1.mlp.shared_expert_gate.weight"), 0);
+    cr_assert_eq(count(&c, "text.layers.1.self_attn.o_proj.bias"), 0);
+}
+
+#define MOE(keys) "{\"model_type\":\"glm4v_moe\",\"text_config\":{\"head_dim\":128," keys "}}"
+
+Test(glm, defaults_of_the_experts_are_those_of_the_class) {
+    const fv_model_config c = parse(MOE("\"vocab_size\":151552"));
+    const fv_text_config *t = &c.text;
+    cr_assert_str_eq(t->family, "glm4v_moe_text");
+    cr_assert(t->n_layer == 46 && t->n_head == 96 && t->d_ffn == 10944 && t->rope.rotary == 64);
+    cr_assert(t->n_expert == 128 && t->n_active == 8 && t->d_shared == 1408 && t->bias_qkv);
+}
+
+Test(glm, experts_that_do_not_fit_are_named) {
+    refused(MOE("\"n_group\":3"), FV_EDATA, "'n_group' (3)");
+    refused(MOE("\"n_group\":128"), FV_EDATA, "at least two each");
+    refused(MOE("\"n_group\":32,\"topk_group\":1"), FV_EDATA, "8 of them must be");
+    refused(MOE("\"n_group\":2,\"topk_group\":3"), FV_EDATA, "'topk_group' (3)");
+    refused(MOE("\"num_experts_per_tok\":129"), FV_EDATA, "'n_routed_experts' 128");
+    refused(MOE("\"routed_scaling_factor\":0"), FV_EDATA, "routed_scaling_factor");
+    refused(MOE("\"n_shared_experts\":1024,\"moe_intermediate_size\":8192"), FV_EUNSUPPORTED,
+            "shared expert of width 8388608");
+    refused(MOE("\"n_routed_experts\":1024,\"num_hidden_layers\":33"), FV_EUNSUPPORTED,
+            "more than 32768 experts");
+    refused("{\"model_type\":\"glm4v_moe\"}", FV_EDATA, "cannot be split");
+}
+
 Test(glm, glm_ocr_as_published) {
     const fv_model_config c = parse(glm_ocr);
     const fv_vision_config *v = &c.vision;
@@ -131,8 +198,8 @@ Test(glm, what_does_not_fit_is_named) {
         "{\"model_type\":\"glm4v\",\"text_config\":{\"rope_parameters\":{\"mrope_section\":[1,2,"
         "3]}}}",
         FV_EDATA, "mrope_section");
-    refused("{\"model_type\":\"glm4v\",\"text_config\":{\"model_type\":\"glm4v_moe_text\"}}",
-            FV_EUNSUPPORTED, "unsupported model_type 'glm4v_moe_text'");
+    refused("{\"model_type\":\"glm4v\",\"text_config\":{\"model_type\":\"glm5v_text\"}}",
+            FV_EUNSUPPORTED, "unsupported model_type 'glm5v_text'");
 }
 
 Test(glm, only_sizes_by_their_edges_are_limits) {
@@ -181,4 +248,32 @@ Test(glm, layers_that_predict_further_ahead_are_left_alone) {
     cr_assert_eq(fv_checkpoint_open(dir, &ck), FV_OK, "%s", fv_last_error());
     cr_assert_eq(fv_checkpoint_config(ck)->text.n_layer, 2);
     fv_checkpoint_close(ck);
+}
+
+/* Each expert is a tensor of the file, used where it lies, or quantized by itself; the router stays exact. */
+Test(glm, experts_lie_in_the_files_or_are_quantized) {
+    char dir[256];
+    fv_synth_report made;
+    fv_checkpoint *ck;
+    fv_backend be;
+    const fv_weights *to;
+    scratch_dir(dir, sizeof dir);
+    const fv_synth_options o = {.dir = dir, .shape = "tiny", .family = "glm4v_moe"};
+    cr_assert_eq(fv_synth_write(&o, &made), FV_OK, "%s", fv_last_error());
+    cr_assert_eq(fv_backend_open(&be, "cpu", &(fv_backend_options){.n_threads = 2}), FV_OK);
+    cr_assert_eq(fv_weights_find("int8", &to), FV_OK);
+    cr_assert_eq(fv_checkpoint_open(dir, &ck), FV_OK, "%s", fv_last_error());
+    const fv_text_weights *w = fv_checkpoint_text(ck);
+    const fv_text_layer *l = &w->layer[1];
+    const int32_t E = fv_checkpoint_config(ck)->text.n_expert;
+    const fv_text_expert *last = &w->expert[2 * E - 1];
+    cr_assert(!w->expert[E - 1].gate.data, "layer 0 is dense");
+    cr_assert(last->gate.data && last->up.data && last->down.data && !last->gate.quant);
+    cr_assert(!l->experts_in.data && l->router.data && l->router_bias.cols == E && l->gate.data);
+    cr_assert_eq(fv_checkpoint_load(ck, &be, to, NULL, NULL), FV_OK, "%s", fv_last_error());
+    cr_assert_eq(fv_checkpoint_quantize(ck, &be, to, NULL, NULL), FV_OK, "%s", fv_last_error());
+    cr_assert(last->gate.quant && last->up.quant && last->down.quant && l->gate.quant);
+    cr_assert(!l->router.quant && !l->router_bias.quant);
+    fv_checkpoint_close(ck);
+    fv_backend_close(&be);
 }

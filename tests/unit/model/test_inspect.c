@@ -212,6 +212,17 @@ Test(inspect, several_faults_are_listed_at_once) {
     fv_inspection_free(&in);
 }
 
+Test(inspect, names_that_command_a_terminal_or_are_no_text_are_made_harmless) {
+    fv_inspection in;
+    make(0);
+    change("ln -sf \"$(printf 'gone\\033[31m\\377.safetensors')\" model.safetensors");
+    cr_assert_eq(fv_inspect(dir, &in), FV_OK);
+    cr_assert_gt(in.n_fault, 0);
+    const char *what = in.fault[0].what;
+    cr_expect(strstr(what, "gone?[31m?.safetensors"), "%s", what);
+    fv_inspection_free(&in);
+}
+
 Test(inspect, links_as_in_the_hugging_face_cache_and_shards_of_any_name_are_opened) {
     fv_inspection in;
     fv_checkpoint *ck;

@@ -73,7 +73,7 @@ Test(recurrent_config, experts_are_in_every_layer_beside_a_shared_one) {
     fv_model_config c;
     cr_assert_eq(parse("{\"model_type\":\"qwen3_5_moe_text\",\"mlp_only_layers\":[1]}", &c), FV_OK,
                  "%s", fv_last_error());
-    cr_assert(c.text.n_layer == 10 && c.text.recurrent.n == 3 && c.text.shared_expert);
+    cr_assert(c.text.n_layer == 10 && c.text.recurrent.n == 3 && c.text.d_shared == 512);
     cr_assert(c.text.n_expert == 256 && c.text.n_active == 8 && c.text.d_ffn == 512);
     cr_assert_eq(fv_text_ffn_width(&c.text, 9), 9 * 512);
     cr_assert(count(&c, "text.layers.0.mlp.experts.down_proj") == 1 &&

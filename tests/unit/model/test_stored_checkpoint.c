@@ -133,6 +133,27 @@ Test(stored_checkpoint, dequantized_weights_are_the_numbers_of_the_packed_ones) 
     fv_backend_close(&other);
 }
 
+/* Workers with one fingerprint continue with each other's keys and values. */
+Test(stored_checkpoint, other_scales_or_zeros_are_another_checkpoint) {
+    static const char *const part[] = {"", "scales", "qzeros"};
+    char dir[PATH_CAP], print[3][17];
+    write_awq(dir);
+    for (int i = 0; i < 3; i++) {
+        char name[160];
+        fv_checkpoint *ck;
+        tensor_file *f = tensor_file_read(dir, "model.safetensors");
+        snprintf(name, sizeof name, "language_model.model.layers.0.mlp.up_proj.%s", part[i]);
+        if (i) tensor_file_find(f, name)->data[0] ^= 1;
+        tensor_file_write(f, dir, "model.safetensors", 0);
+        tensor_file_free(f);
+        cr_assert_eq(fv_checkpoint_open(dir, &ck), FV_OK, "%s", fv_last_error());
+        fv_checkpoint_fingerprint(ck, print[i]);
+        fv_checkpoint_close(ck);
+    }
+    cr_expect_str_neq(print[0], print[1]);
+    cr_expect_str_neq(print[1], print[2]);
+}
+
 Test(stored_checkpoint, quantized_weights_are_not_quantized_again) {
     char dir[PATH_CAP];
     fv_backend be;

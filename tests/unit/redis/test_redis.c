@@ -95,7 +95,7 @@ static void open_redis(const char *format, int port, int64_t deadline_ms) {
     cr_assert_eq(fv_redis_open(&opt, &redis), FV_OK, "%s", fv_last_error());
 }
 
-static void open_fake(const char *say, int64_t deadline_ms) {
+static void open_fake_as(const char *format, const char *say, int64_t deadline_ms) {
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t n = sizeof a;
     fake.say = say;
@@ -105,7 +105,11 @@ static void open_fake(const char *say, int64_t deadline_ms) {
     getsockname(fake.fd, (struct sockaddr *)&a, &n);
     fake.port = ntohs(a.sin_port);
     pthread_create(&fake.thread, NULL, answer, NULL);
-    open_redis("redis://127.0.0.1:%d", fake.port, deadline_ms);
+    open_redis(format, fake.port, deadline_ms);
+}
+
+static void open_fake(const char *say, int64_t deadline_ms) {
+    open_fake_as("redis://127.0.0.1:%d", say, deadline_ms);
 }
 
 static void close_redis(void) {
@@ -227,6 +231,40 @@ Test(redis, names_and_values_have_limits) {
     cr_expect_eq(fv_redis_set(redis, "a", 1, large, sizeof large, 1000, on_done, &x, &op),
                  FV_EINVAL);
     close_redis();
+}
+
+Test(redis, bytes_that_wait_are_bounded) {
+    static char large[1 << 20];
+    static result x[128];
+    int n = 0;
+    fv_redis_op *op;
+    fv_status st;
+    open_redis("redis://127.0.0.1:%d", 1, 60000); /* the loop does not run: all wait */
+    while ((st = fv_redis_set(redis, "a", 1, large, sizeof large, 1000, on_done, &x[n], &op)) ==
+           FV_OK)
+        cr_assert_lt(++n, 128, "no bound");
+    cr_expect_eq(st, FV_EBUSY);
+    cr_expect(n >= 32 && n <= FV_REDIS_WAITING_BYTES_MAX >> 20, "%d values", n);
+    close_redis();
+}
+
+Test(redis, a_password_is_not_repeated) {
+    open_fake_as("redis://me:s3cret@127.0.0.1:%d",
+                 "-ERR unknown command 'AUTH', with args beginning with: 'me' 's3cret'\r\n", 5000);
+    result x = get("a");
+    cr_expect_eq(x.st, FV_EIO);
+    cr_expect(strstr(x.why, "refuses the connection"), "%s", x.why);
+    cr_expect_not(strstr(x.why, "s3cret"), "%s", x.why);
+    close_fake();
+}
+
+Test(redis, certificates_without_tls_are_refused) {
+    fv_redis *r = NULL;
+    uv_loop_init(&loop);
+    const fv_redis_options opt = {.loop = &loop, .url = "redis://h", .ca = "ca.pem"};
+    cr_expect_eq(fv_redis_open(&opt, &r), FV_EINVAL);
+    cr_expect(strstr(fv_last_error(), "rediss://"), "%s", fv_last_error());
+    uv_loop_close(&loop);
 }
 
 /* ---- redis-server ------------------------------------------------------------------------- */

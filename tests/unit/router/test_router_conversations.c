@@ -153,6 +153,33 @@ Test(router_conversations, one_whose_worker_drains_is_not_found) {
     router_rig_close(&r);
 }
 
+/* The last prefill worker of a fleet leaves in an orderly way, and is forgotten. */
+static void leave(fake_worker *w) {
+    w->draining = true;
+    fake_report(w);
+    fake_leave(w);
+    router_rig_wait(&r, &w->join_over);
+}
+
+Test(router_conversations, a_follow_up_goes_on_when_all_prefill_workers_have_left) {
+    fleet_seen f;
+    open_pairs(NULL);
+    first_turn();
+    keeper->step = FAKE_TOKENS;
+    keeper->n_say = 0;
+    follow();
+    router_rig_wait_for(&r, &keeper->follow_ups, 1);
+    leave(&r.p);
+    leave(&r.p1);
+    do router_rig_fleet(&r, &f);
+    while (f.n_worker != 2);
+    fake_go_on(keeper);
+    router_rig_wait(&r, &k.over);
+    cr_assert_eq(k.end.status, FV_OK, "%s", k.why);
+    cr_assert_eq(k.n_tokens, 5);
+    router_rig_close(&r);
+}
+
 Test(router_conversations, of_a_worker_that_was_never_here_is_not_found_once_all_may_have_joined) {
     open_pairs(NULL);
     memcpy(name, FAKE_CONVERSATION "nobody", 22);

@@ -133,6 +133,29 @@ Test(router_fleets, models_are_listed_and_described_by_name) {
     router_rig_close(&r);
 }
 
+static void add_adapter(void *user, Fovea__Fleet__V1__Introduction *in) {
+    static Fovea__Inference__V1__Adapter x, *all[] = {&x};
+    fovea__inference__v1__adapter__init(&x);
+    x.name = user;
+    x.digest = (char *)"";
+    in->model->n_adapters = 1;
+    in->model->adapters = all;
+}
+
+Test(router_fleets, a_model_goes_before_an_adapter_of_its_name) {
+    static char taken[] = "second", own[] = "sql";
+    r.p.forge = r.d.forge = r.p1.forge = r.d1.forge = add_adapter;
+    r.p.user = r.d.user = taken;
+    r.p1.user = r.d1.user = own;
+    router_rig_with_workers(&r, NULL);
+    answered_by("second", "p0", "d0");
+    join_second("second");
+    for (int i = 0; i < 20; i++) answered_by("second", "p1", "d1");
+    answered_by("sql", "p1", "d1");
+    answered_by("fake", "p0", "d0");
+    router_rig_close(&r);
+}
+
 Test(router_fleets, requests_that_wait_for_one_model_do_not_delay_another) {
     router_rig_with_workers(&r, NULL);
     join_second("second");

@@ -99,6 +99,34 @@ Test(tokenizer_made, added_tokens_and_bos_come_from_the_config) {
     fv_tokenizer_free(tok);
 }
 
+Test(tokenizer_made, special_tokens_of_tekken_have_their_ranks_in_any_order) {
+    static const char text[] =
+        "{\"config\":{\"pattern\":\"a\",\"default_num_special_tokens\":4},"
+        "\"vocab\":[{\"token_bytes\":\"YQ==\"}],"
+        "\"special_tokens\":[{\"rank\":2,\"token_str\":\"</"
+        "s>\"},{\"rank\":9,\"token_str\":\"far\"},"
+        "{\"rank\":0,\"token_str\":\"<unk>\"},{\"rank\":1,\"token_str\":\"<s>\"}%s]}";
+    static const char *const want[] = {"<unk>", "<s>", "</s>"};
+    char file[1024];
+    json_t *root = NULL;
+    snprintf(file, sizeof file, text, ",{\"rank\":3,\"token_str\":\"<pad>\"}");
+    cr_assert_neq(fv_tokenizer_of_tekken(file, strlen(file), "t", &root), FV_OK,
+                  "five tokens, four places");
+    snprintf(file, sizeof file, text, "");
+    cr_assert_eq(fv_tokenizer_of_tekken(file, strlen(file), "t", &root), FV_EDATA);
+    cr_assert(strstr(fv_last_error(), "3 is missing"), "%s", fv_last_error());
+    char *far = strstr(file, ":9,");
+    far[1] = '3';
+    cr_assert_eq(fv_tokenizer_of_tekken(file, strlen(file), "t", &root), FV_OK, "%s",
+                 fv_last_error());
+    const json_t *vocab = json_object_get(json_object_get(root, "model"), "vocab");
+    for (int i = 0; i < 3; i++)
+        cr_expect_eq(json_integer_value(json_object_get(vocab, want[i])), i, "%s", want[i]);
+    cr_expect_eq(json_integer_value(json_object_get(vocab, "far")), 3);
+    cr_expect_eq(json_integer_value(json_object_get(vocab, "a")), 4);
+    json_decref(root);
+}
+
 /* ---- vocab.json and merges.txt ---- */
 
 static char dir[256];

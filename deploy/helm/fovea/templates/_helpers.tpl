@@ -114,7 +114,7 @@ podSelector:
     app.kubernetes.io/component: {{ . }}
 {{- end }}
 
-{{- /* dict "name" "fovea-x" "autoscale" {min max cpu} */}}
+{{- /* dict "name" "fovea-x" "autoscale" {min max cpu} "external" "", "prefill" or "decode": by prometheus-adapter's metrics */}}
 {{- define "fovea.autoscaler" -}}
 apiVersion: autoscaling/v2
 kind: HorizontalPodAutoscaler
@@ -129,12 +129,30 @@ spec:
   minReplicas: {{ .autoscale.min }}
   maxReplicas: {{ .autoscale.max }}
   metrics:
+    {{- if eq (.external | default "") "prefill" }}
+    - type: External
+      external:
+        metric:
+          name: fovea_queue_seconds
+        target:
+          type: Value
+          value: "2"
+    {{- else if eq (.external | default "") "decode" }}
+    - type: External
+      external:
+        metric:
+          name: fovea_kv_usage
+        target:
+          type: Value
+          value: 700m
+    {{- else }}
     - type: Resource
       resource:
         name: cpu
         target:
           type: Utilization
           averageUtilization: {{ .autoscale.cpu }}
+    {{- end }}
 {{- end }}
 
 {{- /* dict "name" ... "component" ... "suffix" ... */}}

@@ -58,7 +58,7 @@ data:
 {{- $source := .model.source }}
 {{- $resources := deepCopy $own.resources }}
 {{- if $v.gpu }}
-{{- $_ := set $resources "limits" (merge (dict "nvidia.com/gpu" "1") $resources.limits) }}
+{{- $_ := set $resources "limits" (merge (dict $v.gpuResource "1") $resources.limits) }}
 {{- end }}
 apiVersion: apps/v1
 kind: Deployment
@@ -83,6 +83,9 @@ spec:
     spec:
       {{- include "fovea.pod" . | nindent 6 }}
       terminationGracePeriodSeconds: {{ div (add $v.graceMs 20000) 1000 }}
+      {{- with $v.runtimeClassName }}
+      runtimeClassName: {{ . }}
+      {{- end }}
       {{- if or $own.nodeSelector $v.gpu }}
       nodeSelector: {{ $own.nodeSelector | default (dict "nvidia.com/gpu.present" "true") | toYaml | nindent 8 }}
       {{- end }}
@@ -281,7 +284,7 @@ spec:
 {{ include "fovea.scaledobject" (dict "root" .root "name" $name "component" .component "autoscale" $own.autoscale) }}
 {{- else if $v.autoscale }}
 ---
-{{ include "fovea.autoscaler" (dict "root" .root "name" $name "autoscale" $own.autoscale) }}
+{{ include "fovea.autoscaler" (dict "root" .root "name" $name "autoscale" $own.autoscale "external" (ternary .component "" $v.adapter.enabled)) }}
 {{- if eq .component "decode" }}
   behavior:
     scaleDown: # conversations that it keeps end with a worker

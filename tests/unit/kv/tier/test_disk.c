@@ -4,10 +4,14 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <semaphore.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "common/file.h"
@@ -185,6 +189,21 @@ Test(disk, damaged_cut_lengthened_and_missing_files_are_misses_and_deleted) {
         }
 }
 
+Test(disk, a_process_without_descriptors_loses_no_segment) {
+    struct rlimit usual, none;
+    open_folder(1 << 20);
+    cr_assert_eq(put("ann", 1), FV_OK);
+    cr_assert_eq(getrlimit(RLIMIT_NOFILE, &usual), 0);
+    none = usual;
+    none.rlim_cur = 0;
+    cr_assert_eq(setrlimit(RLIMIT_NOFILE, &none), 0);
+    bool found = get(1);
+    cr_assert_eq(setrlimit(RLIMIT_NOFILE, &usual), 0);
+    cr_assert_not(found);
+    cr_assert_eq(tier->ops->count(tier).n_failed, 1);
+    cr_assert(get(1));
+}
+
 static char first_path[2000], second_path[2000];
 static void remember(const char *path) {
     snprintf(first_path[0] ? second_path : first_path, sizeof first_path, "%s", path);
@@ -272,6 +291,64 @@ Test(disk, threads_read_and_write_at_once) {
     for (int i = 0; i < 3; i++) pthread_join(thread[i], NULL);
     fv_tier_counters n = tier->ops->count(tier);
     cr_assert_eq(n.n_damaged, 0);
+    cr_assert_eq(n.n_failed, 0, "a file that was given up is no failure");
     cr_assert_leq(n.n_segment, 8);
     cr_assert_eq(each_file(NULL), (int)n.n_segment);
+}
+
+/* ---- a slow file system ------------------------------------------------------------------- */
+
+static struct {
+    atomic_bool armed, in_vain;
+    sem_t begun, go;
+} slow;
+
+/* Takes the place of libc's: while it is armed, it waits until the test has had its answer. */
+int unlink(const char *path) {
+    if (atomic_exchange(&slow.armed, false)) {
+        struct timespec until;
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_sec += 30;
+        sem_post(&slow.begun);
+        atomic_store(&slow.in_vain, sem_timedwait(&slow.go, &until) != 0);
+    }
+    return unlinkat(AT_FDCWD, path, 0);
+}
+
+static void *put_third(void *unused) {
+    (void)unused;
+    put("ann", 3);
+    return NULL;
+}
+
+Test(disk, who_asks_what_is_there_waits_for_no_file_system) {
+    pthread_t thread;
+    sem_init(&slow.begun, 0, 0);
+    sem_init(&slow.go, 0, 0);
+    open_folder(2 * FILE_BYTES);
+    cr_assert_eq(put("ann", 1), FV_OK);
+    cr_assert_eq(put("ann", 2), FV_OK);
+    atomic_store(&slow.armed, true);
+    pthread_create(&thread, NULL, put_third, NULL);
+    sem_wait(&slow.begun);
+    bool second = has(2);
+    sem_post(&slow.go);
+    pthread_join(thread, NULL);
+    cr_assert(second);
+    cr_assert_not(atomic_load(&slow.in_vain), "it waited for a file to be deleted");
+    cr_assert(get(3));
+    cr_assert_not(has(1));
+}
+
+Test(disk, a_key_that_was_being_made_is_made_anew) {
+    char path[2000];
+    snprintf(path, sizeof path, "%s/0", dir);
+    cr_assert_eq(fv_dir_make(path), FV_OK);
+    snprintf(path, sizeof path, "%s/0/key.part", dir);
+    cr_assert_eq(fv_file_write(path, "half", 4), FV_OK);
+    open_folder(1 << 20);
+    cr_assert_eq(put("ann", 1), FV_OK);
+    close_folder();
+    open_folder(1 << 20);
+    cr_assert(get(1));
 }

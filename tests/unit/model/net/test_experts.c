@@ -18,6 +18,8 @@ static fv_text_config cfg = {
     .d_model = D, .n_expert = E, .n_active = K, .d_expert = M, .act = FV_ACT_SILU};
 static float router[E * D], in[E * 2 * M * D], out[E * D * M], h[TOKENS * D];
 
+static const fv_text_expert *apart; /* the experts of `run`, if they are tensors of their own */
+
 static fv_text_layer layer_of(void) {
     return (fv_text_layer){.router = fv_tensor_of(router, FV_F32, E, D),
                            .experts_in = fv_tensor_of(in, FV_F32, E * 2 * M, D),
@@ -32,6 +34,7 @@ static void fill(float *x, size_t n, float scale, uint32_t seed) {
 }
 
 static void begin(void) {
+    apart = NULL;
     fill(router, sizeof router / sizeof *router, 0.3f, 1);
     fill(in, sizeof in / sizeof *in, 0.15f, 2);
     fill(out, sizeof out / sizeof *out, 0.2f, 3);
@@ -53,7 +56,7 @@ static void run(const char *isa, int32_t threads, fv_compute compute, const fv_t
         x = to;
     }
     ok(fv_experts_check(&be));
-    ok(fv_experts_run(&ws, &cfg, layer, x, x, to));
+    ok(fv_experts_run(&ws, &cfg, layer, apart, x, x, to));
     fv_workspace_fini(&ws);
     fv_backend_close(&be);
 }
@@ -64,7 +67,8 @@ Test(experts, the_highest_logits_are_chosen_in_the_order_of_their_indices) {
     static const float logits[2][5] = {{1, 4, 2, 3, -1}, {0, 0, 0, 7, 7}};
     int32_t expert[6];
     float weight[6];
-    fv_experts_route(logits[0], 2, 5, 3, expert, weight);
+    fv_experts_route(&(fv_text_config){.n_expert = 5, .n_active = 3}, NULL, logits[0], 2, expert,
+                     weight);
     cr_assert(expert[0] == 1 && expert[1] == 2 && expert[2] == 3);
     cr_assert(expert[3] == 0 && expert[4] == 3 && expert[5] == 4, "on a tie the lower index");
     const double sum = 1 + exp(-2) + exp(-1);
@@ -78,9 +82,11 @@ Test(experts, nan_is_chosen_last) {
     static const float logits[4] = {NAN, 2, NAN, 1};
     int32_t expert[3];
     float weight[3];
-    fv_experts_route(logits, 1, 4, 2, expert, weight);
+    fv_experts_route(&(fv_text_config){.n_expert = 4, .n_active = 2}, NULL, logits, 1, expert,
+                     weight);
     cr_assert(expert[0] == 1 && expert[1] == 3 && weight[0] > weight[1]);
-    fv_experts_route(logits, 1, 4, 3, expert, weight);
+    fv_experts_route(&(fv_text_config){.n_expert = 4, .n_active = 3}, NULL, logits, 1, expert,
+                     weight);
     cr_assert(expert[0] == 0 && expert[1] == 1 && expert[2] == 3);
 }
 
@@ -88,8 +94,59 @@ Test(experts, all_experts_can_be_active) {
     static const float logits[3] = {5, 5, 5};
     int32_t expert[3];
     float weight[3];
-    fv_experts_route(logits, 1, 3, 3, expert, weight);
+    fv_experts_route(&(fv_text_config){.n_expert = 3, .n_active = 3}, NULL, logits, 1, expert,
+                     weight);
     cr_assert(expert[0] == 0 && expert[1] == 1 && expert[2] == 2 && weight[0] == 1.0f / 3);
+}
+
+/* Scores of 6 experts by sigmoids, with a bias that chooses but does not weigh. */
+Test(experts, a_bias_chooses_but_does_not_weigh) {
+    static const float logits[6] = {0, 2, -1, 1, 0.5f, -3}, bias[6] = {0, -1, 0.9f, 0, 0, 0};
+    fv_text_config c = {
+        .n_expert = 6, .n_active = 2, .router = {.sigmoid = true, .normed = true, .scale = 1}};
+    int32_t expert[2];
+    float weight[2];
+    const double a = 1 / (1 + exp(1)), b = 1 / (1 + exp(-1));
+    fv_experts_route(&c, bias, logits, 1, expert, weight);
+    cr_assert(expert[0] == 2 && expert[1] == 3, "%d %d", expert[0], expert[1]);
+    cr_assert_float_eq(weight[0], a / (a + b), 1e-6);
+    cr_assert_float_eq(weight[1], b / (a + b), 1e-6);
+    c.router.normed = false, c.router.scale = 2.5f;
+    fv_experts_route(&c, bias, logits, 1, expert, weight);
+    cr_assert_float_eq(weight[0], 2.5 * a, 1e-6);
+    fv_experts_route(&c, NULL, logits, 1, expert, weight);
+    cr_assert(expert[0] == 1 && expert[1] == 3, "%d %d", expert[0], expert[1]);
+}
+
+/* The best expert of all is in a group whose two best have a lower sum. */
+Test(experts, only_experts_of_the_best_groups_are_chosen) {
+    static const float logits[8] = {3, -9, 1, 1, 0, 0, 0, 0};
+    fv_text_config c = {.n_expert = 8,
+                        .n_active = 2,
+                        .router = {.sigmoid = true, .n_group = 4, .n_open = 1, .scale = 1}};
+    int32_t expert[2];
+    float weight[2];
+    fv_experts_route(&c, NULL, logits, 1, expert, weight);
+    cr_assert(expert[0] == 2 && expert[1] == 3, "%d %d", expert[0], expert[1]);
+    c.router.n_open = 3; /* then the third is the lower of equal groups */
+    c.n_active = 1;
+    fv_experts_route(&c, NULL, (const float[8]){-9, -9, 1, 1, 0, 0, 0, 0}, 1, expert, weight);
+    cr_assert_eq(expert[0], 2);
+    c.n_active = 2, c.router.n_open = 2;
+    fv_experts_route(&c, NULL, (const float[8]){0, 0, -9, -9, 0, 0, 0, 0}, 1, expert, weight);
+    cr_assert(expert[0] == 0 && expert[1] == 1, "%d %d", expert[0], expert[1]);
+}
+
+Test(experts, scores_of_0_and_nan_give_numbers) {
+    static const float logits[4] = {-1000, -1000, NAN, -1000};
+    const fv_text_config c = {
+        .n_expert = 4,
+        .n_active = 2,
+        .router = {.sigmoid = true, .normed = true, .n_group = 2, .n_open = 2, .scale = 1}};
+    int32_t expert[2];
+    float weight[2];
+    fv_experts_route(&c, NULL, logits, 1, expert, weight);
+    cr_assert(expert[0] == 0 && expert[1] == 1 && weight[0] == 0 && weight[1] == 0);
 }
 
 /* ---- the whole ------------------------------------------------------------------------------ */
@@ -106,7 +163,7 @@ static void reference(const float *x, double y[D]) {
     int32_t expert[K];
     float weight[K];
     for (int32_t e = 0; e < E; e++) logits[e] = (float)dot(x, router + e * D, D);
-    fv_experts_route(logits, 1, E, K, expert, weight);
+    fv_experts_route(&cfg, NULL, logits, 1, expert, weight);
     memset(y, 0, D * sizeof *y);
     for (int32_t j = 0; j < K; j++) {
         const float *gate = in + expert[j] * 2 * M * D, *up = gate + M * D;
@@ -211,13 +268,35 @@ Test(experts, a_router_may_have_an_input_of_its_own_and_experts_a_factor) {
     run("plain", 1, FV_COMPUTE_F32, &layer, 0, TOKENS, false, plain);
     for (int e = 0; e < E; e++) scale[e] = 2;
     layer.expert_scale = fv_tensor_of(scale, FV_F32, 1, E);
-    ok(fv_experts_run(&ws, &cfg, &layer, x, x, to));
+    ok(fv_experts_run(&ws, &cfg, &layer, NULL, x, x, to));
     for (int i = 0; i < TOKENS * D; i++) cr_assert_eq(y[i], 2 * plain[i]);
     for (int i = 0; i < TOKENS * D; i++) seen[i] = -h[i];
-    ok(fv_experts_run(&ws, &cfg, &layer, fv_tensor_of(seen, FV_F32, TOKENS, D), x, to));
+    ok(fv_experts_run(&ws, &cfg, &layer, NULL, fv_tensor_of(seen, FV_F32, TOKENS, D), x, to));
     int differ = 0;
     for (int t = 0; t < TOKENS; t++) differ += memcmp(y + t * D, plain + t * D, D * sizeof *y) != 0;
     cr_assert_eq(differ, TOKENS, "the lowest logits are the highest of the other input");
     fv_workspace_fini(&ws);
     fv_backend_close(&be);
+}
+
+/* Experts that are tensors of their own give the bits of those in one tensor. */
+Test(experts, experts_of_their_own_give_the_same_bits) {
+    static float want[TOKENS * D], y[TOKENS * D];
+    fv_text_expert own[E];
+    fv_text_layer layer = layer_of();
+    run("plain", 1, FV_COMPUTE_F32, &layer, 0, TOKENS, false, want);
+    for (int e = 0; e < E; e++) {
+        float *gate = malloc(3 * sizeof in / E / 2);
+        memcpy(gate, in + e * 2 * M * D, sizeof in / E);
+        memcpy(gate + 2 * M * D, out + e * D * M, sizeof out / E);
+        own[e] = (fv_text_expert){fv_tensor_of(gate, FV_F32, M, D),
+                                  fv_tensor_of(gate + M * D, FV_F32, M, D),
+                                  fv_tensor_of(gate + 2 * M * D, FV_F32, D, M)};
+    }
+    layer.experts_in.data = layer.experts_out.data = NULL;
+    apart = own;
+    run("plain", 2, FV_COMPUTE_F32, &layer, 0, TOKENS, false, y);
+    cr_expect_eq(memcmp(y, want, sizeof y), 0);
+    expect_same_bits(&layer, FV_COMPUTE_BF16, "apart");
+    for (int e = 0; e < E; e++) free(own[e].gate.data);
 }

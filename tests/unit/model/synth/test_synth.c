@@ -248,13 +248,13 @@ Test(synth, every_small_shape_and_family_opens_in_both_key_forms) {
 
 Test(synth, every_family_is_written_as_it_is_read) {
     static const char *const families[] = {
-        "llava",       "llava_next",   "llava_onevision", "idefics3",    "smolvlm",
-        "internvl",    "mistral3",     "qwen2_vl",        "qwen2_5_vl",  "qwen3_vl",
-        "llama",       "mistral",      "qwen2",           "qwen3",       "granite",
-        "phi3",        "ministral3",   "qwen3_vl_moe",    "pixtral",     "qwen3_5",
-        "qwen3_5_moe", "shieldgemma2", "internvl_chat",   "glm4v",       "glm46v",
-        "glm_ocr",     "gemma4",       "gemma4_unified",  "gemma4_text", "lighton_ocr",
-        "paddleocr_vl"};
+        "llava",        "llava_next",   "llava_onevision", "idefics3",    "smolvlm",
+        "internvl",     "mistral3",     "qwen2_vl",        "qwen2_5_vl",  "qwen3_vl",
+        "llama",        "mistral",      "qwen2",           "qwen3",       "granite",
+        "phi3",         "ministral3",   "qwen3_vl_moe",    "pixtral",     "qwen3_5",
+        "qwen3_5_moe",  "shieldgemma2", "internvl_chat",   "glm4v",       "glm46v",
+        "glm_ocr",      "gemma4",       "gemma4_unified",  "gemma4_text", "lighton_ocr",
+        "paddleocr_vl", "glm4v_moe"};
     for (size_t i = 0; i < sizeof families / sizeof *families; i++)
         for (int v5 = 0; v5 < 2; v5++) {
             dir d = made((fv_synth_options){

@@ -88,6 +88,10 @@ Test(calls, xml_has_the_types_of_the_schema) {
            "<tool_call><function=get_time></function><function=get_time>\n</function>\n"
            "</tool_call>\nbye",
            "{get_time {}}{get_time {}}bye");
+    expect("qwen3_xml",
+           "<function=look>\n<parameter=what>\na </function> b <parameter=n>\n</parameter>\n"
+           "<parameter=n>\n1\n</parameter>\n</function>bye",
+           "{look {\"what\":\"a </function> b <parameter=n>\",\"n\":1}}bye");
     expect("qwen3_xml", "<function=rm></function>", "<function=rm></function>");
     expect("qwen3_xml", "<function=look>what</function>", "<function=look>what</function>");
     expect("qwen3_xml", "<tool_call>{\"name\": \"look\"}</tool_call>",

@@ -9,8 +9,11 @@
 static const char tools[] =
     "[{\"type\":\"function\",\"function\":{\"name\":\"look\",\"strict\":true,\"parameters\":{"
     "\"type\":"
-    "\"object\",\"$defs\":{\"k\":{\"type\":\"string\",\"enum\":[\"cat\",\"dog\"]}},\"properties\":{"
-    "\"what\":{\"$ref\":\"#/$defs/k\"},\"n\":{\"type\":\"integer\"}},\"required\":[\"what\",\"n\"],"
+    "\"object\",\"$defs\":{\"k\":{\"type\":\"string\",\"enum\":[\"cat\",\"dog\"]},\"i\":{\"type\":"
+    "\"integer\"}},\"properties\":{"
+    "\"what\":{\"$ref\":\"#/$defs/k\"},\"n\":{\"$ref\":\"#/$defs/i\"},"
+    "\"o\":{\"type\":\"object\",\"properties\":{\"x\":{\"type\":\"string\"}},"
+    "\"additionalProperties\":false}},\"required\":[\"what\",\"n\"],"
     "\"additionalProperties\":false}}},{\"type\":\"function\",\"function\":{\"name\":\"wait\"}}]";
 
 static char found[256]; /* the calls that a parser reports */
@@ -89,9 +92,17 @@ Test(tag, qwen3_xml) {
             {"Hm.\n\n<tool_call>\n<function=look>\n<parameter=what>\ndog\n</parameter>\n"
              "<parameter=n>\n12\n</parameter>\n</function>\n</tool_call>",
              "look{\"what\":\"dog\",\"n\":12};"},
+            {"<tool_call>\n<function=look>\n<parameter=what>\ndog\n</parameter>\n<parameter=n>\n"
+             "1\n</parameter>\n<parameter=o>\n{\"x\":\"</parameter>\"}\n</parameter>\n</function>\n"
+             "</tool_call>",
+             "look{\"what\":\"dog\",\"n\":1,\"o\":{\"x\":\"</parameter>\"}};"},
             {"<tool_call>\n<function=wait>\n<parameter=s>\na <b>\n</parameter>\n</function>\n"
              "</tool_call>",
              "wait{\"s\":\"a <b>\"};"},
+            {"<tool_call>\n<function=wait>\n<parameter=s>\n</function>\n</tool_call>\n</"
+             "parameter>\n"
+             "</function>\n</tool_call>",
+             "wait{\"s\":\"</function>\\n</tool_call>\"};"},
             {"<tool_call>\n<function=look>\n<parameter=what>\ncow\n</parameter>\n<parameter=n>\n1\n"
              "</parameter>\n</function>\n</tool_call>",
              NULL},
