@@ -40,7 +40,7 @@ static void adapt(maker *m, const fv_text_layer *w, bool odd, fv_adapter_layer *
 }
 
 static void make_adapter(maker *m, const tiny_net *net, int32_t which, fv_adapter *out) {
-    int32_t n = net->cfg.n_layer, n_recurrent = n * net->cfg.recurrent.n;
+    int32_t n = fv_text_layers(&net->cfg), n_recurrent = n * net->cfg.recurrent.n;
     *out = (fv_adapter){0};
     m->state = 77 + (uint64_t)which;
     m->rank = 3 + which;
@@ -97,6 +97,13 @@ static tiny_shape recurrent_shape(void) {
     return s;
 }
 
+static tiny_shape sharing_shape(void) {
+    tiny_shape s = tiny_shape_default();
+    s.sharers = 3;
+    s.window = 5;
+    return s;
+}
+
 typedef struct rig {
     tiny_net net;
     maker m;
@@ -138,6 +145,10 @@ Test(adapter, a_row_has_the_same_bits_alone_in_a_batch_in_chunks_and_in_plain_c)
 
 Test(adapter, so_it_has_with_recurrent_layers) {
     expect_same_alone_and_together(recurrent_shape());
+}
+
+Test(adapter, so_it_has_with_layers_that_share_and_their_embeddings) {
+    expect_same_alone_and_together(sharing_shape());
 }
 
 Test(adapter, rows_without_one_keep_the_bits_of_a_network_without_adapters) {
@@ -182,7 +193,7 @@ static void expect_like_merged(tiny_shape shape) {
     rig r;
     open_rig(&r, shape, NULL, 2);
     run(&r.net, r.adapter, first, true, 0, &with);
-    merge_layers(r.net.w.layer, r.adapter[0].layer, r.net.cfg.n_layer);
+    merge_layers(r.net.w.layer, r.adapter[0].layer, fv_text_layers(&r.net.cfg));
     merge_layers(r.net.w.recurrent, r.adapter[0].recurrent,
                  r.net.cfg.n_layer * r.net.cfg.recurrent.n);
     run(&r.net, r.adapter, none, true, 0, &merged);
@@ -200,4 +211,8 @@ Test(adapter, the_result_is_that_of_merged_weights) { expect_like_merged(tiny_sh
 
 Test(adapter, the_result_is_that_of_merged_weights_with_recurrent_layers) {
     expect_like_merged(recurrent_shape());
+}
+
+Test(adapter, the_result_is_that_of_merged_weights_with_layers_that_share) {
+    expect_like_merged(sharing_shape());
 }
