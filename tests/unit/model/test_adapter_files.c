@@ -43,6 +43,10 @@ static void close_rig(rig *r) {
     tensor_file_free(r->file);
 }
 
+static void drop_all(rig *r) {
+    while (r->file->n > 0) tensor_file_drop(r->file, r->file->tensor[0].name);
+}
+
 static fv_status open_adapter(rig *r, fv_adapter *out) {
     char path[PATH_CAP];
     cr_assert_eq(fv_path_join(r->dir, CONFIG, path, sizeof path), FV_OK);
@@ -119,7 +123,7 @@ Test(adapter_files, b_has_the_scale_and_rslora_another_one) {
     json_object_set_new(r.config, "target_modules", json_pack("[s]", "q_proj"));
     json_object_set_new(r.config, "r", json_integer(4));
     json_object_set_new(r.config, "lora_alpha", json_integer(6));
-    while (r.file->n > 0) tensor_file_drop(r.file, r.file->tensor[0].name);
+    drop_all(&r);
     const fv_text_config *t = &r.cfg.text;
     int64_t a[] = {4, t->d_model}, b[] = {t->n_head * t->d_head, 4};
     float *many = malloc((size_t)(4 * (a[1] + b[0])) * sizeof *many);
@@ -158,7 +162,7 @@ Test(adapter_files, two_names_of_one_layer_are_refused) {
     rig r;
     open_rig(&r);
     const fv_text_config *t = &r.cfg.text;
-    r.file->n = 0;
+    drop_all(&r);
     add_module(&r, "model.layers.0.self_attn.q_proj", t->n_head * t->d_head, t->d_model, 1);
     fv_adapter x;
     cr_assert_eq(open_adapter(&r, &x), FV_OK, "%s", fv_last_error());
@@ -330,7 +334,7 @@ Test(adapter_files, tensors_that_do_not_fit_are_refused) {
     close_rig(&r);
 
     open_rig(&r);
-    while (r.file->n) tensor_file_drop(r.file, r.file->tensor[0].name);
+    drop_all(&r);
     expect_refused(&r, FV_EDATA, "changes no linear layer");
     close_rig(&r);
 }
