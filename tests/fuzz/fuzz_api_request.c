@@ -53,6 +53,8 @@ static void check(const fv_api_request *q, size_t n) {
     if (q->kind == FV_API_IDS) expect(p->ids->n_id <= n);
     if (q->kind != FV_API_IDS)
         expect(q->n_prompt >= 1 && q->n_prompt * q->n <= FV_API_ANSWERS_MAX && q->prompts[0] == p);
+    if (q->kind == FV_API_RESPONSE) expect(q->logprobs || q->message.n_logprobs == 0);
+    expect(!q->logprobs || (q->message.token_texts && q->message.n_logprobs <= 20));
     expect(q->n_ignored <= FV_API_IGNORED_MAX);
     for (int32_t i = 0; i < q->n_ignored; i++) expect(strlen(q->ignored[i]) < FV_API_PARAM_MAX);
 }
