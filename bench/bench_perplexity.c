@@ -22,7 +22,8 @@ static const fv_option table[] = {
     {"windows", NULL, FV_OPTION_INT, "N", "0", "windows at most; 0: all of the text", 0, 1 << 20},
     {"compute", NULL, FV_OPTION_STRING, "TYPE", "auto", "data type of matrix products", 0, 0},
     {"kv-dtype", NULL, FV_OPTION_STRING, "TYPE", "auto", "data type of keys and values", 0, 0},
-    {"weights", NULL, FV_OPTION_STRING, "TYPE", "stored", "stored, int8, int4, int4-128 or dequantized", 0, 0},
+    {"weights", NULL, FV_OPTION_STRING, "TYPE", "stored",
+     "stored, int8, int4, int4-128 or dequantized", 0, 0},
     {"threads", NULL, FV_OPTION_INT, "N", "0", "0: all cores", 0, 256},
     {"json", NULL, FV_OPTION_STRING, "FILE", NULL, "write the sums of windows here", 0, 0},
 };

@@ -491,7 +491,8 @@ Test(checkpoint, nan_and_infinity_are_found_in_every_dtype) {
 
 Test(checkpoint, a_missing_directory_is_named) {
     checkpoint c = {"/nowhere/at all"};
-    refused(&c, FV_ENOTFOUND, "'/nowhere/at all' cannot be read as a checkpoint directory: No such file");
+    refused(&c, FV_ENOTFOUND,
+            "'/nowhere/at all' cannot be read as a checkpoint directory: No such file");
 }
 
 Test(checkpoint, missing_weights_are_named) {
