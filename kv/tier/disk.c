@@ -1,7 +1,7 @@
 /* The folder's index is a fv_segments whose segments have no rows: keys are names of files, tenants names of folders.
- * One lock guards it, and is held for work in memory alone, so that whoever asks what is there never waits for the file
- * system. Another one, taken before it, is held while files get and lose their names. Files are read and written
- * without both. A file that is given up while it is read stays readable until then, as its name alone is gone. */
+ * The lock `mutex` guards the index and is held for work in memory alone, so a look-up never waits for the file
+ * system. The lock `names`, taken before it, is held while files get and lose their names. Files are read and written
+ * with neither held. A file that is given up while it is read stays readable until then, as its name alone is gone. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

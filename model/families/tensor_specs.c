@@ -246,7 +246,7 @@ static const row text_fused[] = {
     {"mlp.gate_up_proj.weight", F(gate_up), {DIM_2M, DIM_D}, FV_ROLE_LINEAR, FUSED_FFN},
 };
 
-/* One expert, where files have each by itself. */
+/* The tensors of an expert, where files have each expert by itself. */
 static const row text_expert[] = {
     {"gate_proj.weight", X(gate), {DIM_E, DIM_D}, FV_ROLE_LINEAR, ALWAYS},
     {"up_proj.weight", X(up), {DIM_E, DIM_D}, FV_ROLE_LINEAR, ALWAYS},

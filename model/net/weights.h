@@ -34,7 +34,7 @@ typedef struct fv_text_layer {
     fv_tensor delta_norm, delta_out;                /* [1, Dv] [d, Hv Dv] */
 } fv_text_layer;
 
-/* One expert of a layer whose experts are tensors of their own, in place of experts_in and experts_out. */
+/* An expert of a layer whose experts are tensors of their own, in place of experts_in and experts_out. */
 typedef struct fv_text_expert {
     fv_tensor gate, up, down; /* [m, d] [m, d] [d, m] */
 } fv_text_expert;

@@ -17,7 +17,7 @@ void fv_synth_gemma4_types(json_t *t, json_int_t n) {
     json_object_set_new(t, "num_kv_shared_layers", json_integer(shared));
 }
 
-/* What E2B and E4B have: further layers that share keys and values, with a wider FFN, and per-layer embeddings. */
+/* The parts that only E2B and E4B have: further layers that share keys and values, with a wider FFN, and per-layer embeddings. */
 void fv_synth_gemma4_small(json_t *t) {
     const json_int_t n = json_integer_value(json_object_get(t, "num_hidden_layers"));
     json_object_set_new(t, "use_bidirectional_attention", json_null());

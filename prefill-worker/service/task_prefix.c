@@ -7,7 +7,7 @@
  *       no:  what a tier has besides is fetched (task_tier.c); the prefix is taken; other tasks may wait for this
  *            one from now on
  *
- * Of many requests with one image that arrive together, only one computes it. A task waits only for one whose memory is
+ * If many requests with one image arrive together, only one computes it. A task waits only for one whose memory is
  * granted, so no wait depends on a peer's answer. It waits again only if the last wait has helped, and no longer when
  * another task has ended its run and what it computed could not be kept, so prompts that are too long to be kept run
  * together as they would without a cache. On the computing thread. */

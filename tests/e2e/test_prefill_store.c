@@ -110,7 +110,7 @@ static uint64_t wait_for_writes(void) {
     return seen;
 }
 
-/* One worker computes; returns its answer's digest. */
+/* Lets a worker compute the prompt and write it to the store; returns the digest of its answer. */
 static uint64_t compute(void) {
     open_worker(1);
     cr_assert_eq(ask(LONG)->n_prompt_cached, 0);

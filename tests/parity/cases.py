@@ -202,7 +202,7 @@ def recurrent_keys(rng, card, text):
 
 
 def shared_keys(rng, card, text):
-    """What E2B and E4B have besides: layers that share keys and values, and embeddings of each layer."""
+    """Adds the parts that only E2B and E4B have: layers that share keys and values, and embeddings of each layer."""
     own, shared = rng.choice([2, 3, 4]), rng.randrange(0, 5)
     every = ["sliding_attention", "full_attention"]
     first = rng.sample(every, 2) + rng.choices(every, k=own - 2)
