@@ -41,13 +41,14 @@ void fleet_synth(fleet *f, const char *shape) {
 
 void fleet_start(fleet *f, const char *args) {
     const char *d = f->dir;
-    command_run(&fleet_said,
-                FOVEA
-                " up --checkpoint %s/ck --listen 127.0.0.1:0 %s >%s/up.out 2>%s/up.err </dev/null "
-                "& echo $!; for i in $(seq 600); do grep -q ready %s/up.out && break; "
-                "kill -0 $! || break; sleep 0.1; done; cat %s/up.err >&2; "
-                "sed -n 's/^ready on \\([^ ]*\\): .*/\\1/p' %s/up.out",
-                d, args, d, d, d, d, d);
+    command_run(
+        &fleet_said,
+        "rm -f %s/up.out; " FOVEA /* else the grep reads what an earlier fleet has written */
+        " up --checkpoint %s/ck --listen 127.0.0.1:0 %s >%s/up.out 2>%s/up.err </dev/null "
+        "& echo $!; for i in $(seq 600); do grep -q ready %s/up.out && break; "
+        "kill -0 $! || break; sleep 0.1; done; cat %s/up.err >&2; "
+        "sed -n 's/^ready on \\([^ ]*\\): .*/\\1/p' %s/up.out",
+        d, d, args, d, d, d, d, d);
     if (sscanf(fleet_said.out, "%d %63s", &f->pid, f->address) != 2)
         give_up("the fleet is not ready: %s%s", fleet_said.out, fleet_said.err);
 }
