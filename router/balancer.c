@@ -200,13 +200,62 @@ fv_registered_worker *fv_balance_to_wait(const fv_fleet *f, const fv_constraints
     return best;
 }
 
+/* ---- what is kept ------------------------------------------------------------------------- */
+
+/* Expected seconds until the first token. Each request takes a while, even one that has nothing left to compute. */
+static double first_token_s(const fv_registered_worker *w, const fv_constraints *c,
+                            const fv_work *work) {
+    return fv_deadline_prefill_s(c->estimate, w, work) +
+           fv_estimate_kept_s(c->estimate, &w->pace, requests(w) + 1);
+}
+
+/* Whether the request would be answered as early at k's worker as at w, which computes all of it. */
+static bool is_as_early(const fv_kept *k, const fv_registered_worker *w, const fv_constraints *c) {
+    if (c->role == FV_WORKER_DECODE)
+        return has_slots(k->worker, 0) && fv_deadline_decode_s(c->estimate, k->worker, c->work) <=
+                                              1.25 * fv_deadline_decode_s(c->estimate, w, c->work);
+    const double all = first_token_s(w, c, c->work), left = first_token_s(w, c, &k->left);
+    const double more = k->seconds > all - left ? k->seconds - (all - left) : 0;
+    return first_token_s(k->worker, c, &k->left) <= all + more;
+}
+
+static bool may_take(const fv_kept *k, const fv_constraints *c) {
+    const fv_registered_worker *w = k->worker;
+    return is_candidate(w, c) && fv_breaker_admits(&w->breaker, c->now_s) &&
+           strcmp(w->intro->name, c->exclude) != 0;
+}
+
+/* The prefill worker that is expected to be first, the decode worker that keeps most and has fewest requests. */
+static bool is_better(const fv_kept *a, const fv_kept *b, const fv_constraints *c) {
+    if (c->role == FV_WORKER_DECODE && a->tokens != b->tokens) return a->tokens > b->tokens;
+    if (c->role == FV_WORKER_PREFILL) {
+        double sa = first_token_s(a->worker, c, &a->left),
+               sb = first_token_s(b->worker, c, &b->left);
+        if (sa != sb) return sa < sb;
+    }
+    return requests(a->worker) < requests(b->worker);
+}
+
+/* Returns a worker that keeps a beginning and would be as early as w; else w. */
+static fv_registered_worker *prefer_kept(fv_registered_worker *w, const fv_constraints *c) {
+    fv_constraints near = *c;
+    const fv_kept *best = NULL;
+    if (!w || !c->estimate || !c->work) return w;
+    if (c->zone && *c->zone) near.where = FV_INSIDE_ZONE;
+    for (int32_t i = 0; i < c->n_kept; i++)
+        if (may_take(&c->kept[i], &near) && (!best || is_better(&c->kept[i], best, c)))
+            best = &c->kept[i];
+    return best && is_as_early(best, w, c) ? best->worker : w;
+}
+
 fv_registered_worker *fv_balance(const fv_fleet *f, const fv_constraints *constraints) {
     fv_constraints apart = *constraints;
     fv_registered_worker *w = NULL;
     apart.no_other_suspect = true;
     apart.ignore_backoff = false;
     if (constraints->suspect) w = choose_by_zone(f, &apart);
-    return w ? w : choose_by_zone(f, constraints);
+    if (constraints->suspect) return w ? w : choose_by_zone(f, constraints);
+    return prefer_kept(choose_by_zone(f, constraints), constraints);
 }
 
 uint64_t fv_balance_largest_capacity(const fv_fleet *f, Fovea__Inference__V1__Role role) {

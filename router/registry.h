@@ -75,6 +75,7 @@ typedef struct fv_registered_worker {
     /* Requests of other routers: those in its last report that are not ours */
     int32_t n_foreign;
     fv_pace pace;       /* measured by our requests */
+    uint16_t place;     /* in the hints (router/kept.c); 0: none */
     int32_t n_waiting;  /* requests of ours that wait there for memory (fv_balance_to_wait) */
     bool out_of_memory; /* refused a request for lack of memory, and has not reported since */
 } fv_registered_worker;
