@@ -245,8 +245,7 @@ static fv_status on_begun(fv_attempt *a, grpc_byte_buffer *message) {
     a->thinks = b->thinks;
     a->thought = b->thought;
     a->n_prompt_cached = b->n_prompt_cached;
-    if (a->p.worker)
-        fv_kept_correct(a->req, a->p.worker, b->caches, b->n_prompt_cached, a->n_hoped);
+    if (a->p.worker) fv_kept_correct(a->req, a->p.worker, b->caches, b->n_prompt_cached, &a->hoped);
     fv_reservation_resize(&a->d, b->bytes_bound);
     /* The worker sends Begun after it has decoded the images. */
     fv_reservation_images_decoded(&a->p);
@@ -269,7 +268,7 @@ static void measure_prefill(fv_attempt *a) {
         fv_estimate_prefilled(&a->req->fleet->estimate, p ? &p->pace : NULL, a->p.prompt_ahead,
                               tokens_s(a, now_s - a->p.taken_s), now_s);
     if (!a->waited_for_memory && 2 * a->n_prompt_cached > a->n_prompt)
-        fv_estimate_kept(&a->req->fleet->estimate, p ? &p->pace : NULL, a->n_ahead,
+        fv_estimate_kept(&a->req->fleet->estimate, p ? &p->pace : NULL, a->p.n_ahead,
                          now_s - a->p.taken_s, now_s);
     fv_reservation_prompt_done(&a->p);
     a->token_s = now_s;
@@ -395,8 +394,7 @@ fv_status fv_attempt_start(fv_attempt *a, fv_registered_worker *p, fv_registered
     fv_worker_need of_d = {.bytes = d ? fv_balance_bytes(d, &at_d) : 0, .suspect = r->n_lost > 0};
     fv_reservation_take(&a->p, p, &of_p, fv_clock_s());
     fv_reservation_queue_prompt(&a->p, kept.left.prompt);
-    a->n_hoped = kept.tokens;
-    a->n_ahead = p->n_taken + p->n_foreign;
+    a->hoped = kept;
     fv_kept_count(r, &kept);
     fv_kept_expect(r, p);
     if (d) fv_kept_expect(r, d);

@@ -206,14 +206,14 @@ fv_registered_worker *fv_balance_to_wait(const fv_fleet *f, const fv_constraints
 static double first_token_s(const fv_registered_worker *w, const fv_constraints *c,
                             const fv_work *work) {
     return fv_deadline_prefill_s(c->estimate, w, work) +
-           fv_estimate_kept_s(c->estimate, &w->pace, requests(w) + 1);
+           fv_estimate_kept_s(c->estimate, &w->pace, w->n_prompt + w->n_foreign + 1);
 }
 
 /* Whether the request would be answered as early at k's worker as at w, which computes all of it. */
 static bool is_as_early(const fv_kept *k, const fv_registered_worker *w, const fv_constraints *c) {
     if (c->role == FV_WORKER_DECODE)
         return has_slots(k->worker, 0) && fv_deadline_decode_s(c->estimate, k->worker, c->work) <=
-                                              1.25 * fv_deadline_decode_s(c->estimate, w, c->work);
+                                              2 * fv_deadline_decode_s(c->estimate, w, c->work);
     const double all = first_token_s(w, c, c->work), left = first_token_s(w, c, &k->left);
     const double more = k->seconds > all - left ? k->seconds - (all - left) : 0;
     return first_token_s(k->worker, c, &k->left) <= all + more;

@@ -22,7 +22,7 @@
  * WHAT IS KEPT. A worker that is thought to keep a beginning of the prompt is taken instead of the better one of two if it
  * is expected to be as early: a prefill worker by the predicted time to the first token, which is that of the work ahead
  * of it and of what is left to compute, where the measured time that the other one would need more counts; a decode
- * worker, which saves the transfer, if it can begin at once and its answer takes at most a quarter longer. So what is kept draws
+ * worker, which saves the transfer, if it can begin at once and its answer takes at most twice as long. So what is kept draws
  * requests, and a worker with many of them passes the next one on to another, which then keeps it, too. Of the workers
  * of the constraints' zone only.
  *
@@ -40,6 +40,8 @@ typedef struct fv_kept {
     fv_registered_worker *worker;
     uint32_t tokens; /* of the prompt */
     double seconds;  /* that computing them took; 0: not known */
+    bool guess;      /* the worker has not reported it */
+    int32_t end;     /* which of the request's beginnings it is, from 0 */
     fv_work left;    /* the request's work besides */
 } fv_kept;
 

@@ -16,7 +16,7 @@ typedef struct entry {
     uint32_t next; /* in its bucket, or of the free ones */
     fv_hint hint;
     uint8_t n;
-    bool asked, reported;
+    bool asked;
     uint16_t place[FV_HINT_HOLDERS];
 } entry;
 
@@ -168,18 +168,18 @@ static int32_t to_replace(const fv_hints *h, const entry *e) {
     return (int32_t)((h->place[e->place[0]].n + e->place[FV_HINT_HOLDERS - 1]) % FV_HINT_HOLDERS);
 }
 
-void fv_hints_add(fv_hints *h, uint64_t name, uint16_t place, const fv_hint *hint, bool guess) {
+void fv_hints_add(fv_hints *h, uint64_t name, uint16_t place, const fv_hint *hint) {
     if (!place || !name || hint->tokens == 0) return;
     entry *e = find(h, name);
     const bool known = e && holder(e, place) < e->n;
     if (!known && h->place[place].n >= FV_HINTS_WORKER_MAX) return;
-    if (!e) e = add_entry(h, name);
-    if (!guess || !e->reported) {
-        e->hint.tokens = hint->tokens;
-        /* Only workers that compute know the seconds. */
-        if (hint->seconds > 0) e->hint.seconds = hint->seconds;
+    if (!e) {
+        e = add_entry(h, name);
+        e->hint = *hint;
+    } else if (!hint->guess) {
+        const float seconds = hint->seconds > 0 ? hint->seconds : e->hint.seconds;
+        e->hint = (fv_hint){.tokens = hint->tokens, .seconds = seconds};
     }
-    e->reported |= !guess;
     e->asked = true;
     if (known) return;
     if (e->n == FV_HINT_HOLDERS) drop_holder(h, e, to_replace(h, e));

@@ -28,11 +28,12 @@ void fv_hints_leave(fv_hints *h, uint16_t place); /* 0 is fine */
 typedef struct fv_hint {
     uint32_t tokens;
     float seconds; /* 0: not known */
+    bool guess;    /* no worker has reported it */
 } fv_hint;
 
-/* The worker at this place keeps the prompt up to there. Tokens and seconds are the last ones that were reported; `guess`: they
- * count only while no worker has reported others. */
-void fv_hints_add(fv_hints *h, uint64_t name, uint16_t place, const fv_hint *hint, bool guess);
+/* The worker at this place keeps the prompt up to there. Tokens and seconds are the last ones that were reported; those of a
+ * guess count only while no worker has reported others. */
+void fv_hints_add(fv_hints *h, uint64_t name, uint16_t place, const fv_hint *hint);
 void fv_hints_remove(fv_hints *h, uint64_t name, uint16_t place);
 
 /* Finds who keeps the prompt up to there: their number, and in worker[FV_HINT_HOLDERS] who they are. */

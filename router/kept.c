@@ -11,6 +11,11 @@ enum {
     INLINE_BYTES =
         16 << 10, /* so few are hashed on the loop, in less time than a thread takes to wake */
     REPORT_MAX = 1024,
+    PAGE = 64, /* tokens: workers keep text in pages */
+    /* A wrong report adds so much distrust, each request without one takes 1 away; from LIARS on, nothing is thought. */
+    WRONG = 4,
+    LIARS = 16,
+    DISTRUST_MAX = 32,
 };
 
 /* ---- names --------------------------------------------------------------------------------- */
@@ -79,11 +84,16 @@ static fv_work work_left(const fv_request *r, const fv_part_end *end, uint32_t t
     return left;
 }
 
+/* The last beginning that a worker can use: it computes the prompt's last token in any case. */
+static int32_t last_usable(const fv_request *r) { return r->parts.n - 2; }
+
 static fv_kept kept_of(const fv_request *r, int32_t end, const fv_hint *hint,
                        fv_registered_worker *w) {
     return (fv_kept){.worker = w,
                      .tokens = hint->tokens,
                      .seconds = hint->seconds,
+                     .guess = hint->guess,
+                     .end = end,
                      .left = work_left(r, &r->parts.end[end], hint->tokens)};
 }
 
@@ -98,11 +108,12 @@ int32_t fv_kept_find(const fv_request *r, Fovea__Inference__V1__Role role,
     void *holder[FV_HINT_HOLDERS];
     fv_hint hint;
     int32_t n = 0;
-    for (int32_t i = r->parts.n - 1; i >= 0; i--) {
+    for (int32_t i = last_usable(r); i >= 0 && n < FV_KEPT_MAX; i--) {
         int32_t n_holder = fv_hints_find(r->relay->opt.hints, r->parts.end[i].name, &hint, holder);
         for (int32_t k = 0; k < n_holder && n < FV_KEPT_MAX; k++) {
             fv_registered_worker *w = holder[k];
-            if (w->role == role && w->fleet == r->fleet && !is_among(out, n, w))
+            if (w->role == role && w->fleet == r->fleet && w->distrust < LIARS &&
+                !is_among(out, n, w))
                 out[n++] = kept_of(r, i, &hint, w);
         }
     }
@@ -112,7 +123,7 @@ int32_t fv_kept_find(const fv_request *r, Fovea__Inference__V1__Role role,
 fv_kept fv_kept_at(const fv_request *r, fv_registered_worker *w) {
     void *holder[FV_HINT_HOLDERS];
     fv_hint hint;
-    for (int32_t i = r->parts.n - 1; i >= 0; i--) {
+    for (int32_t i = w->distrust < LIARS ? last_usable(r) : -1; i >= 0; i--) {
         int32_t n = fv_hints_find(r->relay->opt.hints, r->parts.end[i].name, &hint, holder);
         for (int32_t k = 0; k < n; k++)
             if (holder[k] == w) return kept_of(r, i, &hint, w);
@@ -127,18 +138,21 @@ static uint16_t place_of(fv_hints *hints, fv_registered_worker *w) {
     return w->place;
 }
 
+/* Tokens of the prompt up to this end, about; whole pages where there is only text. */
+static uint32_t guess_tokens(const fv_request *r, const fv_part_end *e) {
+    const fv_part_end *all = &r->parts.end[r->parts.n - 1];
+    const double prompt = (double)r->work.prompt,
+                 visual = all->items ? fmin((double)r->need.tokens_known, prompt) : 0;
+    double tokens = all->text ? (prompt - visual) * e->text / all->text : 0;
+    if (e->items == 0) return (uint32_t)tokens / PAGE * PAGE;
+    return (uint32_t)(tokens + visual * e->items / all->items);
+}
+
 void fv_kept_expect(const fv_request *r, fv_registered_worker *w) {
     fv_hints *hints = r->relay->opt.hints;
-    if (r->parts.n == 0) return;
-    const fv_part_end *all = &r->parts.end[r->parts.n - 1];
-    const double visual = (double)r->need.tokens_known,
-                 text = fmax((double)r->work.prompt - visual, 0);
     for (int32_t i = 0; i < r->parts.n; i++) {
-        const fv_part_end *e = &r->parts.end[i];
-        double tokens = all->items ? visual * e->items / all->items : 0;
-        if (all->text) tokens += (all->items ? text : (double)r->work.prompt) * e->text / all->text;
-        const fv_hint guess = {.tokens = tokens < 1 ? 1 : (uint32_t)tokens};
-        fv_hints_add(hints, e->name, place_of(hints, w), &guess, true);
+        const fv_hint guess = {.tokens = guess_tokens(r, &r->parts.end[i]), .guess = true};
+        fv_hints_add(hints, r->parts.end[i].name, place_of(hints, w), &guess);
     }
 }
 
@@ -150,16 +164,28 @@ void fv_kept_count(const fv_request *r, const fv_kept *kept) {
                                                                    : FV_HINTED_NONE);
 }
 
-void fv_kept_correct(const fv_request *r, fv_registered_worker *w, bool caches, uint32_t n_cached,
-                     uint32_t hoped) {
-    if (r->parts.n == 0) return;
-    const bool wrong = caches && hoped && n_cached == 0;
-    if (hoped) fv_record_hint(wrong);
-    if (caches && !wrong) return;
-    /* The beginnings that this request leaves are expected anew if the worker will keep them. */
-    for (int32_t i = 0; i < r->parts.n; i++)
+/* Forgets that w keeps beginnings of the request, from this one on. */
+static void forget_from(const fv_request *r, const fv_registered_worker *w, int32_t end) {
+    for (int32_t i = end; i < r->parts.n; i++)
         fv_hints_remove(r->relay->opt.hints, r->parts.end[i].name, w->place);
-    if (caches) fv_kept_expect(r, w);
+}
+
+void fv_kept_correct(const fv_request *r, fv_registered_worker *w, bool caches, uint32_t n_cached,
+                     const fv_kept *hoped) {
+    const bool lacks = hoped->worker && n_cached < hoped->tokens / 2;
+    if (r->parts.n == 0) return;
+    if (!caches) { /* its policy shares nothing: the worker keeps what others have left, and nothing of this one */
+        forget_from(r, w, hoped->worker ? hoped->end + 1 : 0);
+        return;
+    }
+    if (lacks && !hoped->guess) {
+        w->distrust = w->distrust + WRONG < DISTRUST_MAX ? w->distrust + WRONG : DISTRUST_MAX;
+    } else if (w->distrust > 0) {
+        w->distrust--;
+    }
+    fv_record_hint(lacks);
+    /* The beginnings that this request leaves will be reported. */
+    if (lacks) forget_from(r, w, 0);
 }
 
 void fv_kept_report(fv_relay *relay, fv_registered_worker *w,
@@ -170,9 +196,10 @@ void fv_kept_report(fv_relay *relay, fv_registered_worker *w,
     const uint16_t place = place_of(hints, w);
     for (size_t i = 0; i < n; i++) {
         const Fovea__Fleet__V1__KeptPrompt *k = report->kept[i];
-        const fv_hint hint = {k->tokens, k->seconds > 0 && isfinite(k->seconds) ? k->seconds : 0};
+        const fv_hint hint = {.tokens = k->tokens,
+                              .seconds = k->seconds > 0 && isfinite(k->seconds) ? k->seconds : 0};
         if (k->tokens)
-            fv_hints_add(hints, k->digest, place, &hint, false);
+            fv_hints_add(hints, k->digest, place, &hint);
         else
             fv_hints_remove(hints, k->digest, place);
     }

@@ -21,16 +21,17 @@ void fv_kept_name(fv_request *r);
 int32_t fv_kept_find(const fv_request *r, Fovea__Inference__V1__Role role,
                      fv_kept out[FV_KEPT_MAX]);
 
-/* What w is thought to keep; .worker is NULL if nothing, and .left all of its work. */
+/* The beginning that w is thought to keep; .worker is NULL if nothing, and .left all of its work. */
 fv_kept fv_kept_at(const fv_request *r, fv_registered_worker *w);
 
 /* The request is being sent to w. The other one counts how its prefill worker was chosen, of which `kept` was thought. */
 void fv_kept_expect(const fv_request *r, fv_registered_worker *w);
 void fv_kept_count(const fv_request *r, const fv_kept *kept);
 
-/* The prefill worker had n_cached tokens of the prompt, of `hoped` that were expected; caches: it looks, and will keep it. */
+/* The prefill worker had n_cached tokens of the prompt, where `hoped` was thought; caches: it looks, and will keep it.
+ * Nothing is thought for a while of a worker that lacks most of what it has reported again and again. */
 void fv_kept_correct(const fv_request *r, fv_registered_worker *w, bool caches, uint32_t n_cached,
-                     uint32_t hoped);
+                     const fv_kept *hoped);
 
 /* Takes a worker's report, and forgets a worker that is gone. */
 void fv_kept_report(fv_relay *relay, fv_registered_worker *w,
