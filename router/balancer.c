@@ -114,14 +114,32 @@ static uint64_t random_u64(void) {
     return x;
 }
 
+/* Whether it may be drawn. */
+static bool admits(const fv_registered_worker *w, const fv_constraints *c) {
+    return is_candidate(w, c) && fv_breaker_admits(&w->breaker, c->now_s) &&
+           strcmp(w->intro->name, c->exclude) != 0;
+}
+
+/* Draws two of many workers at random, by their numbers; NULL: few can be drawn, so all must be looked at. */
+static fv_registered_worker *better_of_many(const fv_fleet *f, const fv_constraints *c) {
+    enum { MANY = 32, TRIES = 24 };
+    fv_registered_worker *a = NULL;
+    for (int i = 0; i < TRIES && f->n_at >= MANY; i++) {
+        fv_registered_worker *w = f->at[random_u64() % (uint64_t)f->n_at];
+        if (w == a || !admits(w, c)) continue;
+        if (a) return better(a, w, c);
+        a = w;
+    }
+    return NULL;
+}
+
 /* Draws two workers at random in one pass: the n-th replaces either of them with probability 1/n each. */
 static fv_registered_worker *better_of_two(const fv_fleet *f, const fv_constraints *constraints) {
-    fv_registered_worker *a = NULL, *b = NULL;
+    fv_registered_worker *a = better_of_many(f, constraints), *b = NULL;
     uint64_t n = 0;
+    if (a) return a;
     for (fv_registered_worker *w = f->first; w; w = w->next) {
-        if (!is_candidate(w, constraints) || !fv_breaker_admits(&w->breaker, constraints->now_s))
-            continue;
-        if (strcmp(w->intro->name, constraints->exclude) == 0) continue;
+        if (!admits(w, constraints)) continue;
         uint64_t i = random_u64() % ++n;
         if (!a) {
             a = w;
@@ -219,12 +237,6 @@ static bool is_as_early(const fv_kept *k, const fv_registered_worker *w, const f
     return first_token_s(k->worker, c, &k->left) <= all + more;
 }
 
-static bool may_take(const fv_kept *k, const fv_constraints *c) {
-    const fv_registered_worker *w = k->worker;
-    return is_candidate(w, c) && fv_breaker_admits(&w->breaker, c->now_s) &&
-           strcmp(w->intro->name, c->exclude) != 0;
-}
-
 /* The prefill worker that is expected to be first, the decode worker that keeps most and has fewest requests. */
 static bool is_better(const fv_kept *a, const fv_kept *b, const fv_constraints *c) {
     if (c->role == FV_WORKER_DECODE && a->tokens != b->tokens) return a->tokens > b->tokens;
@@ -243,7 +255,7 @@ static fv_registered_worker *prefer_kept(fv_registered_worker *w, const fv_const
     if (!w || !c->estimate || !c->work) return w;
     if (c->zone && *c->zone) near.where = FV_INSIDE_ZONE;
     for (int32_t i = 0; i < c->n_kept; i++)
-        if (may_take(&c->kept[i], &near) && (!best || is_better(&c->kept[i], best, c)))
+        if (admits(c->kept[i].worker, &near) && (!best || is_better(&c->kept[i], best, c)))
             best = &c->kept[i];
     return best && is_as_early(best, w, c) ? best->worker : w;
 }

@@ -14,11 +14,13 @@ enum {
 typedef struct entry {
     uint64_t name; /* 0: free */
     uint32_t next; /* in its bucket, or of the free ones */
-    fv_hint hint;
+    uint32_t tokens;
+    float seconds;
     uint8_t n;
-    bool asked;
+    bool asked, guess;
     uint16_t place[FV_HINT_HOLDERS];
 } entry;
+_Static_assert(sizeof(entry) == 56, "and 4 bytes of a bucket: router/hints.h says so");
 
 typedef struct place_of {
     void *worker; /* NULL: free, or being swept */
@@ -173,12 +175,12 @@ void fv_hints_add(fv_hints *h, uint64_t name, uint16_t place, const fv_hint *hin
     entry *e = find(h, name);
     const bool known = e && holder(e, place) < e->n;
     if (!known && h->place[place].n >= FV_HINTS_WORKER_MAX) return;
-    if (!e) {
-        e = add_entry(h, name);
-        e->hint = *hint;
-    } else if (!hint->guess) {
-        const float seconds = hint->seconds > 0 ? hint->seconds : e->hint.seconds;
-        e->hint = (fv_hint){.tokens = hint->tokens, .seconds = seconds};
+    const bool fresh = !e;
+    if (fresh) e = add_entry(h, name);
+    if (fresh || !hint->guess) {
+        e->tokens = hint->tokens;
+        e->guess = hint->guess;
+        if (hint->seconds > 0) e->seconds = hint->seconds;
     }
     e->asked = true;
     if (known) return;
@@ -200,7 +202,7 @@ int32_t fv_hints_find(fv_hints *h, uint64_t name, fv_hint *hint, void **worker) 
     entry *e = name ? find(h, name) : NULL;
     if (!e || !clean(h, e)) return 0;
     e->asked = true;
-    *hint = e->hint;
+    *hint = (fv_hint){.tokens = e->tokens, .seconds = e->seconds, .guess = e->guess};
     for (int32_t i = 0; i < e->n; i++) worker[i] = h->place[e->place[i]].worker;
     return e->n;
 }

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "common/log.h"
 #include "router/record.h"
 #include "telemetry/metrics.h"
 
@@ -194,6 +195,7 @@ void fv_kept_report(fv_relay *relay, fv_registered_worker *w,
     const size_t n = report->n_kept < REPORT_MAX ? report->n_kept : REPORT_MAX;
     if (!hints || n == 0) return;
     const uint16_t place = place_of(hints, w);
+    FV_LOG(DEBUG, ROUTER, "worker=%s event=kept changes=%zu", w->intro->name, n);
     for (size_t i = 0; i < n; i++) {
         const Fovea__Fleet__V1__KeptPrompt *k = report->kept[i];
         const fv_hint hint = {.tokens = k->tokens,

@@ -116,6 +116,9 @@ struct fv_fleet {
     double overtake_before;
     double weight_all; /* of tenants or addresses that have a request here */
     int32_t slots_all; /* of ready decode workers; 0: at least one does not report its slots */
+    /* The workers of the list, to draw from; n_at 0: there was no memory for it. */
+    fv_registered_worker **at; /* [n_at] owned */
+    int32_t n_at;
     /* private */
     fv_fleet_share *share; /* [n_share] owned */
     size_t n_share, cap_share;
