@@ -237,6 +237,9 @@ static fv_prefill_request request_of(fv_prefill_job *j) {
     r.n_kept = j->prefix.rows;
     r.fill = fv_prefill_job_fill;
     r.computed = j->link && !fv_prefill_job_shares(j) ? fv_prefill_job_draft : NULL;
+    r.join_layer = j->link ? fv_prefill_job_join_layer(j) : 0;
+    r.join = fv_prefill_job_join;
+    r.joined = fv_prefill_job_joined;
     r.kept_user = j;
     r.plan = &j->plan;
     r.kv = j->kv;

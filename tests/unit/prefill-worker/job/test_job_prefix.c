@@ -396,8 +396,74 @@ Test(job_prefix, an_answer_that_is_replayed_again_is_computed_from_where_it_has_
     close_rig();
 }
 
-Test(job_prefix, policies_that_drop_tokens_between_layers_neither_read_nor_write) {
-    static const char *const names[] = {"prune=fastv", "prune=vtw", "condense=hired"};
+/* Policies whose first layer with fewer tokens is the same share a prefix: it does not depend on how they choose. */
+Test(job_prefix, policies_that_drop_tokens_run_their_prefix_from_there_on_only, .timeout = 300) {
+    static const char *const names[] = {"prune=fastv,layer=6",
+                                        "prune=vtw,layer=6",
+                                        "prune=grid,layer=6,keep=0.3",
+                                        "prune=pvtp,layer=6,stride=2",
+                                        "prune=fastv,layer=6;pack=svd,rank_k=8,rank_v=8;evict=vta",
+                                        "prune=fastv,layer=6;select=snapkv",
+                                        "prune=fastv,layer=6,mode=mask",
+                                        "prune=random,layer=6;select=h2o"};
+    const size_t n = sizeof names / sizeof *names;
+    open_nano();
+    sample s = question(5, 0, 12, 0), other = question(5, 0, 30, 1);
+    for (size_t i = 0; i < n; i++) {
+        open_cache(1 << 28);
+        cr_assert_eq(same_under(&s, names[i], true), 0);
+        const int64_t kept = fv_prefix_cache_count(cache).n_segment;
+        cr_assert_gt(kept, 0, "%s has written", names[i]);
+        cr_assert_eq(same_under(&other, "", false), 0, "exact has read of %s", names[i]);
+        for (size_t k = 0; k < n; k++) {
+            /* select=h2o looks at all rows */
+            int32_t rows = same_under(&other, names[k], false);
+            cr_assert(rows > 144 || strstr(names[k], "h2o"), "%s reads %d rows of %s", names[k],
+                      rows, names[i]);
+        }
+        cr_assert_eq(same_under(&other, "prune=fastv,layer=7", false), 0, "another layer");
+    }
+    close_rig();
+}
+
+Test(job_prefix, a_prefix_before_a_layer_takes_the_memory_of_the_layers_before_it) {
+    open_nano();
+    sample s = question(5, 0, 12, 0);
+    (void)kept_rows(&s, "", NULL);
+    const size_t whole = fv_prefix_cache_count(cache).bytes;
+    open_cache(1 << 28);
+    (void)kept_rows(&s, "prune=fastv,layer=3", NULL);
+    cr_assert_lt(fv_prefix_cache_count(cache).bytes, whole / 2);
+    close_rig();
+}
+
+Test(job_prefix, images_that_are_condensed_and_layers_that_share_keys_have_prefixes_of_their_own,
+     .timeout = 300) {
+    static const char *const names[] = {"condense=hired",
+                                        "condense=prumerge_plus",
+                                        "lazy=vla",
+                                        "lazy=gla",
+                                        "lazy=gla,map=paper_like",
+                                        "condense=hired;prune=fastv,layer=6;pack=svd,rank_k=8",
+                                        "prune=fastv,layer=9;lazy=vla"};
+    const size_t n = sizeof names / sizeof *names;
+    open_nano();
+    sample s = question(5, 0, 12, 0), other = question(5, 0, 30, 1);
+    for (size_t i = 0; i < n; i++) {
+        open_cache(1 << 28);
+        cr_assert_eq(same_under(&s, names[i], true), 0);
+        for (size_t k = 0; k < n; k++) {
+            int32_t rows = same_under(&other, names[k], false);
+            cr_assert_eq(rows > 0, k == i, "%s reads %d rows of %s", names[k], rows, names[i]);
+        }
+        cr_assert_eq(same_under(&other, "", false), 0, "exact has read of %s", names[i]);
+    }
+    close_rig();
+}
+
+Test(job_prefix, what_depends_on_all_tokens_of_a_layer_neither_reads_nor_writes) {
+    static const char *const names[] = {"prune=random,layer=0", "prune=visipruner",
+                                        "prune=sparsevlm"};
     open_nano();
     sample s = question(5, 0, 12, 0);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
