@@ -304,7 +304,7 @@ fv_export_request fv_prefill_job_export(const fv_prefill_job *j) {
                                .n = j->prompt.n,
                                .ids = j->prompt.ids,
                                .seg = j->prompt.seg,
-                               .n_chain = fv_prefill_job_shares(j) ? j->n_link : 0,
+                               .n_chain = fv_prefill_job_sends_raw(j) ? j->n_link : 0,
                                .chain = j->link,
                                .max_tokens = j->n_left,
                                .sampling = {.repetition_penalty = s->repetition_penalty,

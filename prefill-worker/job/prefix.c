@@ -34,13 +34,20 @@ int32_t fv_prefill_job_join_layer(const fv_prefill_job *j) {
     return n < config_of(j)->text.n_layer ? n : 0;
 }
 
-/* Whether all layers keep the rows that they compute as they are, and nothing looks at them. */
+/* Whether all layers hold the rows that they compute, in their order, when they are sent. */
+static bool holds_raw(const fv_plan *plan) {
+    bool raw = !plan->select.count && !fv_plan_packs_any(plan);
+    for (int32_t l = 0; l < plan->shape.n_layer; l++)
+        raw &= !plan->prune.drop_visual_kv[l] && plan->evict.rank_from[l] < 0;
+    return raw;
+}
+
+/* Whether they do, and nothing looks at them. */
 static bool stays_raw(const fv_plan *plan) {
-    bool raw = !plan->select.count && plan->select.window.rows == 0 && !fv_plan_packs_any(plan) &&
+    bool raw = holds_raw(plan) && plan->select.window.rows == 0 &&
                plan->evict.accum.kind == FV_ACCUM_NONE && plan->evict.accum_tokens == 0 &&
                fv_plan_prefix_layers(plan) == plan->shape.n_layer;
-    for (int32_t l = 0; l < plan->shape.n_layer; l++)
-        raw &= !plan->prune.drop_visual_kv[l] && !plan->capture[l] && plan->evict.rank_from[l] < 0;
+    for (int32_t l = 0; l < plan->shape.n_layer; l++) raw &= !plan->capture[l];
     return raw;
 }
 
@@ -64,6 +71,13 @@ bool fv_prefill_job_caches(const fv_prefill_job *j) {
 
 bool fv_prefill_job_shares(const fv_prefill_job *j) {
     return may_cache(j) && stays_raw(&j->plan) && shares_no_keys(&j->plan);
+}
+
+bool fv_prefill_job_sends_raw(const fv_prefill_job *j) {
+    const fv_plan *plan = &j->plan;
+    bool accum = plan->evict.accum.kind != FV_ACCUM_NONE; /* a resumed answer has evicted rows */
+    bool raw = may_cache(j) && holds_raw(plan) && shares_no_keys(plan) && !(accum && j->n_replay);
+    return raw && fv_plan_prefix_layers(plan) == plan->shape.n_layer;
 }
 
 /* ---- digests of images ----------------------------------------------------------------------- */

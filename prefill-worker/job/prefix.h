@@ -25,6 +25,10 @@ bool fv_prefill_job_caches(const fv_prefill_job *j);
 /* Whether all layers of the store hold these rows at the end, too: the plan is that of `exact`. */
 bool fv_prefill_job_shares(const fv_prefill_job *j);
 
+/* Whether a decode worker may keep the rows that it gets, and do without those that it has: these, or those of a policy that
+ * evicts rows only once the answer has begun. */
+bool fv_prefill_job_sends_raw(const fv_prefill_job *j);
+
 /* Whether images must be hashed before the chain is made. */
 bool fv_prefill_job_undigested(const fv_prefill_job *j);
 
