@@ -2,7 +2,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "serving/policy_message.h"
 #include "tests/e2e/prefill_rig.h"
 
 #define OTHER "USER: <image>\nwhat else is in this picture, and why? ASSISTANT:"
@@ -113,11 +112,9 @@ Test(handoff_prefixes, an_image_under_a_policy_is_sent_once_too) {
     for (int with = 0; with < 2; with++) {
         open_keeping(BYTES, with ? BYTES : 0);
         for (int i = 0; i < N; i++) {
-            fv_policy policy;
             fv_arena arena = {0};
             ask_about_image(&a, workers.target);
-            cr_assert_eq(fv_policy_parse(policies[i], &policy), FV_OK, "%s", fv_last_error());
-            cr_assert_eq(fv_policy_to_message(&policy, &arena, &a.g.policy), FV_OK);
+            ask_under(&a, policies[i], &arena);
             a.g.cache_salt = (char *)(uintptr_t)policies[i]; /* it finds what it has left itself */
             if (with) cr_assert_eq(ask(QUESTION)->tokens_kept, 0, "%s", policies[i]);
             const Fovea__Inference__V1__Transfer *t = ask(OTHER);
