@@ -275,15 +275,27 @@ static holder *take_holder(fv_prefixes *p, const char *name) {
     return h ? h : holder_new(p, name);
 }
 
+/* A store's beginning that is to be kept, after what was found of it. */
+typedef struct beginning {
+    fv_kv *kv;
+    bool copied;       /* its rows will move */
+    fv_kv_share *base; /* with copied: of what was found, */
+    fv_kv_prefix found;
+} beginning;
+
+static fv_status share_new(const beginning *b, const fv_wire_link *last, fv_kv_share **out) {
+    const int32_t n_text = (int32_t)last->n_text, n_visual = (int32_t)last->n_visual;
+    if (!b->copied) return fv_kv_share_make(b->kv, n_text, n_visual, out);
+    return fv_kv_share_copy(b->kv, b->base, &b->found, n_text, n_visual, out);
+}
+
 /* Makes a prefix of a store's first rows. The holder comes last: making a share may give up prefixes, and with them
  * their holders. */
 static fv_status prefix_new(fv_prefixes *p, const char *name, const fv_wire_link *link, uint32_t n,
-                            fv_kv *kv, prefix **out) {
-    const fv_wire_link *last = &link[n - 1];
+                            const beginning *b, prefix **out) {
     prefix *x = calloc(1, sizeof *x + n * sizeof *x->entry);
-    fv_status st =
-        x ? fv_kv_share_make(kv, (int32_t)last->n_text, (int32_t)last->n_visual, &x->share)
-          : FV_FAIL(FV_ENOMEM, "out of memory for a prefix");
+    fv_status st = x ? share_new(b, &link[n - 1], &x->share)
+                     : FV_FAIL(FV_ENOMEM, "out of memory for a prefix");
     if (st == FV_OK && !(x->of = take_holder(p, name)))
         st = FV_FAIL(FV_ENOMEM, "out of memory for the holder of a prefix");
     if (st != FV_OK) {
@@ -309,29 +321,43 @@ static void log_links(const fv_prefixes *p, const fv_wire_link *link, uint32_t n
     }
 }
 
-void fv_prefixes_keep(fv_prefixes *p, const char *owner, const fv_wire_link *link, uint32_t n,
-                      uint32_t n_found, uint32_t n_tokens, fv_kv *kv) {
-    uint32_t found;
+/* Keeps links [n] of a beginning, as what extends a prefix that is in use, or NULL. */
+static void keep(fv_prefixes *p, const char *owner, const fv_wire_link *link, uint32_t n,
+                 prefix *extended, const beginning *b) {
     prefix *x;
-    n = usable(link, n, n_tokens);
-    const entry *base = longest(p, holder_of(p, owner), link, n, &found);
-    log_links(p, link, found);
-    if (p->opt.bytes_max == 0 || n <= n_found || found != n_found ||
-        share_of(base) != fv_kv_get_share(kv) || !fv_kv_is_uniform(kv))
-        return;
-    if (!make_room(p, owner, fv_kv_share_cost(kv, (int32_t)link[n - 1].n_text))) return;
-    prefix *extended = base ? base->of : NULL; /* in use by the store, so it is still there */
-    if (prefix_new(p, owner, link + n_found, n - n_found, kv, &x) != FV_OK) {
+    if (!make_room(p, owner, fv_kv_share_cost(b->kv, (int32_t)link[n - 1].n_text))) return;
+    if (prefix_new(p, owner, link, n, b, &x) != FV_OK) {
         FV_LOG(DEBUG, DECODE, "event=prefix-not-kept reason=\"%s\"", fv_last_error());
         return;
     }
     x->base = extended;
     append(p, x);
-    add_links(p, x, link + n_found);
+    add_links(p, x, link);
     log_links(p, link, n);
     touch(p, x);
     size_t bytes = fv_kv_share_bytes(x->share);
     x->of->bytes += bytes;
     p->count.n_now++;
     p->count.bytes_now += bytes;
+}
+
+void fv_prefixes_keep(fv_prefixes *p, const char *owner, const fv_wire_link *link, uint32_t n,
+                      uint32_t n_found, uint32_t n_tokens, fv_kv *kv) {
+    uint32_t found;
+    beginning b = {.kv = kv, .copied = fv_kv_get_sequence(kv)->accum != FV_ACCUM_NONE};
+    n = usable(link, n, n_tokens);
+    const entry *base = longest(p, holder_of(p, owner), link, n, &found);
+    log_links(p, link, found);
+    if (p->opt.bytes_max == 0 || n <= n_found || found != n_found ||
+        (!b.copied && share_of(base) != fv_kv_get_share(kv)) || !fv_kv_is_uniform(kv))
+        return;
+    if (b.copied && base) {
+        const fv_wire_link *last = &link[n_found - 1];
+        b.base = base->of->share;
+        b.found =
+            (fv_kv_prefix){.n_text = (int32_t)last->n_text, .n_visual = (int32_t)last->n_visual};
+        fv_kv_share_use(b.base); /* the store uses another one, or none */
+    }
+    keep(p, owner, link + n_found, n - n_found, base ? base->of : NULL, &b);
+    if (b.base) fv_kv_share_unuse(b.base);
 }

@@ -251,6 +251,9 @@ static fv_prefill_request request_of(fv_prefill_job *j) {
     r.n_kept = j->prefix.rows;
     r.fill = fv_prefill_job_fill;
     r.computed = j->link && !fv_prefill_job_shares(j) ? fv_prefill_job_draft : NULL;
+    r.join_layer = j->link ? fv_prefill_job_join_layer(j) : 0;
+    r.join = fv_prefill_job_join;
+    r.joined = fv_prefill_job_joined;
     r.kept_user = j;
     r.plan = &j->plan;
     r.kv = j->kv;
@@ -315,7 +318,7 @@ fv_export_request fv_prefill_job_export(const fv_prefill_job *j) {
                                .n = j->prompt.n,
                                .ids = j->prompt.ids,
                                .seg = j->prompt.seg,
-                               .n_chain = fv_prefill_job_shares(j) ? j->n_link : 0,
+                               .n_chain = fv_prefill_job_sends_raw(j) ? j->n_link : 0,
                                .chain = j->link,
                                .max_tokens = j->n_left,
                                .sampling = {.repetition_penalty = s->repetition_penalty,
