@@ -33,6 +33,7 @@ static fv_status open_worker(fv_worker_program *p) {
     opt.kv_dtype = p->engine.kv_dtype;
     opt.kv_bytes = (size_t)fv_options_int(o, "kv-bytes");
     opt.prefix_bytes = prefix_bytes(o, opt.kv_bytes);
+    opt.rest_most = (int32_t)fv_options_int(o, "rest-tokens");
     opt.batch_max = (int32_t)fv_options_int(o, "batch");
     FV_TRY(read_reserve(o, &opt.reserve_all));
     opt.queue_max = (int32_t)fv_options_int(o, "queue");

@@ -140,6 +140,7 @@ fv_status fv_worker_call_prefill(fv_worker_call *c, const fv_request *r,
     m.replay = r->id_of;
     m.reserve_all = fv_request_reserves_all(r);
     m.open_ended = r->need.open_ended;
+    m.may_leave_rest = true;
     m.reasoning = (char *)(uintptr_t)reasoning_of(r);
     Fovea__Handoff__V1__PromptEnd end[FV_PARTS_MAX], *ends[FV_PARTS_MAX];
     list_ends(r, end, ends, &m);

@@ -190,6 +190,14 @@ static void fill_follow_up(decode *d, Fovea__Inference__V1__Report *r) {
     r->seconds_queued = a->s_attach;
 }
 
+/* Fills in what the prefill worker has left to this one. */
+static void fill_rest(const decode *d, Fovea__Inference__V1__Report *r) {
+    const fv_answer_report *a = &d->report;
+    r->bytes_visual = a->bytes_visual;
+    r->bytes_text = a->bytes_text;
+    r->seconds_prefill = a->s_prefill;
+}
+
 static void fill_recompressed(const fv_recompress_report *in,
                               Fovea__Inference__V1__Recompressed *out) {
     out->tokens = in->rows;
@@ -219,6 +227,7 @@ static fv_status send_finished(decode *d) {
         fill_follow_up(d, &r);
     else
         r.transfer = &t;
+    if (d->answer.begins) fill_rest(d, &r);
     m.reason = reason_of(d->report.finish);
     m.report = &r;
     fv_answer_record(&d->report, d->answer.follows);

@@ -19,6 +19,7 @@ fv_decode_options fv_decode_options_default(void) {
                                               .kv_dtype = FV_F32,
                                               .batch_max = 64,
                                               .prompt_tokens = 256,
+                                              .rest_most = 256,
                                               .queue_max = 256,
                                               .keep_s_max = 600,
                                               .probe_s = 5,
@@ -231,6 +232,7 @@ static fv_status open_stages(fv_decode_worker *w) {
     fv_receiver_options opt = {.pool = w->pool,
                                .adapters = &e->adapters,
                                .prefixes = w->prefixes,
+                               .rest_most = w->opt.rest_most,
                                .model = e->fingerprint,
                                .compute = e->be.compute,
                                .n_vocab = text->vocab,
@@ -254,6 +256,7 @@ static fv_status open_stages(fv_decode_worker *w) {
     FV_TRY(fv_pulse_open(&w->pulse));
     fv_scheduler_follow(w->answers, w->pulse);
     fv_scheduler_measure(w->answers, w->lengths);
+    fv_scheduler_keep(w->answers, w->prefixes);
     return FV_OK;
 }
 
