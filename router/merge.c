@@ -24,6 +24,9 @@ static fv_status add_decode(const report_message *b, fv_arena *arena, report_mes
     out->entries_evicted = b->entries_evicted;
     out->recompressed = b->recompressed;
     out->seconds_decode = b->seconds_decode;
+    out->n_drafted = b->n_drafted;
+    out->n_drafts_kept = b->n_drafts_kept;
+    out->seconds_drafts_saved = b->seconds_drafts_saved;
     return FV_OK;
 }
 
