@@ -442,7 +442,7 @@ for check in [the_fleet_is_healthy_and_has_a_model, a_stream_has_the_text_of_the
               policies_come_in_three_ways, choices_logprobs_and_seeds, completions_and_tokens,
               prompts_of_a_list_are_as_if_sent_alone, the_tokenizer_is_described, the_tokens_of_images_are_counted,
               usage_comes_with_each_chunk_if_asked_for, tokens_kept_of_earlier_prompts_are_counted,
-              what_has_no_effect_is_ignored, the_server_describes_itself,
+              drafts_change_no_answer_and_are_counted, what_has_no_effect_is_ignored, the_server_describes_itself,
               the_template_decides_about_turns,
               a_conversation_is_kept_and_goes_on, answers_have_the_form_that_was_asked_for, mistakes_are_named,
               the_page_is_its_own_and_knows_where_tokens_are, a_client_that_leaves_ends_its_work,
