@@ -22,6 +22,7 @@ fv_decode_options fv_decode_options_default(void) {
                                               .rest_most = 256,
                                               .queue_max = 256,
                                               .keep_s_max = 600,
+                                              .speculate = true,
                                               .probe_s = 5,
                                               .pairs_most = 8,
                                               .waiting_max = 256,
@@ -364,6 +365,8 @@ Fovea__Inference__V1__Load fv_decode_worker_load(const fv_decode_worker *w) {
     load.n_failed = atomic_load(&w->load.n_failed);
     load.tokens_out = atomic_load(&w->load.tokens_out);
     load.entries_evicted = atomic_load(&w->load.entries_evicted);
+    load.tokens_drafted = atomic_load(&w->load.tokens_drafted);
+    load.drafts_kept = atomic_load(&w->load.drafts_kept);
     load.tokens_recompressed = atomic_load(&w->load.tokens_recompressed);
     if (w->jobs) {
         load.n_queued += (uint32_t)fv_jobs_waiting(w->jobs);

@@ -53,6 +53,7 @@ typedef struct fv_decode_options {
     double wait_s_max;        /* longest time that an Open waits */
     /* Reserve memory for all tokens that an answer may have when it begins; otherwise for as many as are expected. */
     bool reserve_all;
+    bool speculate; /* answers run drafts if their requests do not say */
     /* Called on the loop thread when memory was taken or freed, when the requests waiting for it changed,
      * or the number of answers whose readers do not read. May be NULL. */
     void (*on_change)(void *user);
