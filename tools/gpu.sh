@@ -195,7 +195,7 @@ gpu_begin() {
     light_open "$1" "${OUT:-$gpu_folder/$2}" "$gpu_folder/$2.work"
     rm -f "$light_out"/{summary,matrix,programs,sanitizer,bench,numbers,torch,ncu}.txt
     light_env=(FOVEA_PLUGIN_DIR="$gpu_tested" CUDA_LAUNCH_BLOCKING=0)
-    mapfile -t light_operations < <("$gpu_folder/tests/ops_run" | awk 'listed { print $1 } /^BACKEND/ { listed = 1 }' |
+    mapfile -t light_operations < <("$gpu_folder/tests/ops_run" | awk 'listed && NF { print $1 } /^BACKEND/ { listed = 1 }' |
         grep -vE '_(bf16|int8|int4)$') # those are the CPU's
     gpu_head | light_note summary.txt
     gpu_probe

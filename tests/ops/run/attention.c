@@ -164,8 +164,9 @@ static void test_attention_bf16(device_test *d) {
 /* Calls that use the tensor cores; few rows are split along their keys, many are not. */
 static attention_shape attention_shape_tiled(void) {
     attention_shape s = attention_shape_random();
-    s.dtype = FV_BF16;
-    s.D = PICK(64, 128);
+    s.dtype = random_int(0, 2) ? FV_BF16 : FV_F16;
+    s.D = PICK(64, 128, 8, 24, 72, 80, 96, 104, 256, 136, 512);
+    if (s.dtype == FV_F16 && s.D == 512) s.D = 32;
     s.max_rows = PICK(1, 3, 4, 6, 20, 70);
     s.max_len = PICK(0, 1, 64, 65, 128, 129, 300);
     s.sums = false;
