@@ -14,8 +14,9 @@ TestSuite(device_defaults, .timeout = 600);
 
 static command_result r;
 
-/* Makes a checkpoint and asks it about a picture; r.out has the trace. */
-static void ask(const char *family, const char *dtype, const char *options) {
+/* Makes a checkpoint and asks it about a picture; r.out has the trace. False: a GPU does not compute the family, and says
+ * so. */
+static bool ask(const char *family, const char *dtype, const char *options) {
     if (access(FOVEA_EMULATED "/libfovea_cuda.so", R_OK) != 0)
         cr_skip("the CUDA kernels are not built for the CPU here");
     command_run(&r,
@@ -30,15 +31,20 @@ static void ask(const char *family, const char *dtype, const char *options) {
                           "/defaults_%s.txt %s --image " FOVEA_TEST_DATA
                           "/golden/demo.png --max-tokens 3 hello",
                 family, dtype, family, options);
+    if (r.status == 1 && strstr(r.err, "--device cpu")) return false;
     cr_assert(eq(int, r.status, 0), "%s: %s", family, r.err);
     command_run(&r, "cat " FOVEA_TEST_TMP "/defaults_%s.txt", family);
+    return true;
 }
 
 Test(device_defaults, no_family_in_16_bits_takes_the_scalar_attention) {
+    int answered = 0;
     for (int32_t i = 0; fv_family_at(i); i++) {
         const char *name = fv_family_at(i)->name;
-        ask(name, "bf16", "");
+        if (!ask(name, "bf16", "")) continue;
+        answered++;
         cr_expect(strstr(r.out, "attention_rows") != NULL, "%s:\n%s", name, r.out);
         cr_expect(strstr(r.out, "attention_exact") == NULL, "%s:\n%s", name, r.out);
     }
+    cr_expect(answered >= 20, "%d families answered", answered);
 }
