@@ -4,7 +4,7 @@
 
 #include "tests/e2e/decode_rig.h"
 
-TestSuite(decode_prefixes, .init = write_checkpoint, .fini = remove_checkpoint, .timeout = 120);
+TestSuite(decode_prefixes, .init = write_checkpoint, .fini = remove_checkpoint, .timeout = 240);
 
 enum { BEFORE = 4 /* text tokens before the image */, PREFIX_BYTES = 1 << 20 };
 

@@ -10,7 +10,7 @@ enum { MANY = 6, BYTES = 1 << 24 };
 static heard p, d;
 static asking a;
 
-TestSuite(handoff_prefixes, .init = make_checkpoint, .fini = drop_checkpoint, .timeout = 120);
+TestSuite(handoff_prefixes, .init = make_checkpoint, .fini = drop_checkpoint, .timeout = 240);
 
 static void open_keeping(size_t prefill_bytes, size_t decode_bytes) {
     fv_prefill_worker_options prefill = workers.p;
