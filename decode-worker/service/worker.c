@@ -19,8 +19,10 @@ fv_decode_options fv_decode_options_default(void) {
                                               .kv_dtype = FV_F32,
                                               .batch_max = 64,
                                               .prompt_tokens = 256,
+                                              .rest_most = 256,
                                               .queue_max = 256,
                                               .keep_s_max = 600,
+                                              .speculate = true,
                                               .probe_s = 5,
                                               .pairs_most = 8,
                                               .waiting_max = 256,
@@ -231,6 +233,7 @@ static fv_status open_stages(fv_decode_worker *w) {
     fv_receiver_options opt = {.pool = w->pool,
                                .adapters = &e->adapters,
                                .prefixes = w->prefixes,
+                               .rest_most = w->opt.rest_most,
                                .model = e->fingerprint,
                                .compute = e->be.compute,
                                .n_vocab = text->vocab,
@@ -254,6 +257,7 @@ static fv_status open_stages(fv_decode_worker *w) {
     FV_TRY(fv_pulse_open(&w->pulse));
     fv_scheduler_follow(w->answers, w->pulse);
     fv_scheduler_measure(w->answers, w->lengths);
+    fv_scheduler_keep(w->answers, w->prefixes);
     return FV_OK;
 }
 
@@ -361,6 +365,8 @@ Fovea__Inference__V1__Load fv_decode_worker_load(const fv_decode_worker *w) {
     load.n_failed = atomic_load(&w->load.n_failed);
     load.tokens_out = atomic_load(&w->load.tokens_out);
     load.entries_evicted = atomic_load(&w->load.entries_evicted);
+    load.tokens_drafted = atomic_load(&w->load.tokens_drafted);
+    load.drafts_kept = atomic_load(&w->load.drafts_kept);
     load.tokens_recompressed = atomic_load(&w->load.tokens_recompressed);
     if (w->jobs) {
         load.n_queued += (uint32_t)fv_jobs_waiting(w->jobs);

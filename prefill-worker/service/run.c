@@ -92,6 +92,13 @@ void fv_task_enqueue(fv_job *job) {
     if (!t->probe) fv_failpoint_reached(FV_FAILPOINT_PREFILL_QUEUED);
 }
 
+/* Says that the decode worker has memory for the task, and what is computed where. */
+static void say_begun(fv_task *t) {
+    t->begun_said = true;
+    fv_task_post(t, &t->begun);
+    fv_failpoint_reached(FV_FAILPOINT_PREFILL_READY);
+}
+
 /* Makes a task READY; or READING if it has images to be read first, WAITING if another task computes for it, or
  * FETCHING. */
 static void make_ready(fv_task *t) {
@@ -101,10 +108,15 @@ static void make_ready(fv_task *t) {
     if (st != FV_OK) {
         fv_task_end(t, st);
     } else if (t->state == FV_TASK_READY && t->ship && !t->begun_said) {
-        t->begun_said = true;
-        fv_task_post(t, &t->begun);
-        fv_failpoint_reached(FV_FAILPOINT_PREFILL_READY);
+        say_begun(t);
     }
+}
+
+/* Leaves the end of the prompt to the decode worker. */
+static void leave_rest(fv_task *t) {
+    say_begun(t);
+    fv_status st = fv_task_leave_rest(t);
+    if (st != FV_OK) fv_task_end(t, st);
 }
 
 /* Moves on a task after it was prepared with the result `st`. */
@@ -141,7 +153,10 @@ static void advance_opening(fv_task *t) {
     } else if (granted) {
         t->ticket = *fv_export_ticket(t->ship);
         t->bytes_reserved = fv_export_reserved(t->ship);
-        make_ready(t);
+        if (fv_task_may_leave_rest(t))
+            leave_rest(t);
+        else
+            make_ready(t);
     }
 }
 
