@@ -100,6 +100,7 @@ static void remove_links(fv_prefixes *p, const prefix *x) {
         entry **at = bucket_of(p, &x->entry[i].link);
         while (*at != &x->entry[i]) at = &(*at)->next;
         *at = x->entry[i].next;
+        if (x->entry[i].link.name) fv_kept_log_drop(p->opt.log, x->entry[i].link.key);
     }
     p->n_entry -= x->n;
 }
@@ -311,6 +312,15 @@ static fv_status prefix_new(fv_prefixes *p, const char *name, const fv_wire_link
 /* The share that a store must use to extend this prefix; NULL: it must use none. */
 static const fv_kv_share *share_of(const entry *base) { return base ? base->of->share : NULL; }
 
+/* Tells the log of links that are here: KV that is not sent again, which takes hardly time. */
+static void log_links(const fv_prefixes *p, const fv_wire_link *link, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++) {
+        const fv_kept_change kept = {.digest = link[i].name,
+                                     .tokens = link[i].n_text + link[i].n_visual};
+        if (link[i].name) fv_kept_log_keep(p->opt.log, link[i].key, &kept);
+    }
+}
+
 /* Keeps links [n] of a beginning, as what extends a prefix that is in use, or NULL. */
 static void keep(fv_prefixes *p, const char *owner, const fv_wire_link *link, uint32_t n,
                  prefix *extended, const beginning *b) {
@@ -323,6 +333,7 @@ static void keep(fv_prefixes *p, const char *owner, const fv_wire_link *link, ui
     x->base = extended;
     append(p, x);
     add_links(p, x, link);
+    log_links(p, link, n);
     touch(p, x);
     size_t bytes = fv_kv_share_bytes(x->share);
     x->of->bytes += bytes;
@@ -336,6 +347,7 @@ void fv_prefixes_keep(fv_prefixes *p, const char *owner, const fv_wire_link *lin
     beginning b = {.kv = kv, .copied = fv_kv_get_sequence(kv)->accum != FV_ACCUM_NONE};
     n = usable(link, n, n_tokens);
     const entry *base = longest(p, holder_of(p, owner), link, n, &found);
+    log_links(p, link, found);
     if (p->opt.bytes_max == 0 || n <= n_found || found != n_found ||
         (!b.copied && share_of(base) != fv_kv_get_share(kv)) || !fv_kv_is_uniform(kv))
         return;

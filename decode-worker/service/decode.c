@@ -72,6 +72,7 @@ static void unref(decode *d) {
         d->first = t->next;
         free(t);
     }
+    fv_forms_release(&d->beginning);
     fv_arena_fini(&d->arena);
     free(d);
 }
@@ -342,6 +343,7 @@ static fv_status read_request(decode *d, grpc_byte_buffer *message) {
     const fv_grammar_spec *form = &d->answer.rules.grammar;
     d->formed = form->kind != 0;
     if (!d->formed) return fv_jobs_post(d->w->jobs, &d->begin);
+    d->answer.rules.compiled = fv_forms_result(&d->beginning);
     const fv_form_share share = share_of(d);
     fv_forms_add(d->w->forms, &d->beginning, form, &share, d->w->jobs, &d->begin);
     return FV_OK;

@@ -209,6 +209,7 @@ static void free_worker(fv_decode_worker *w) {
     fv_lengths_close(w->lengths);
     fv_receiver_close(w->receiver);
     fv_prefixes_close(w->prefixes);
+    fv_kept_log_close(w->kept);
     fv_kv_pool_close(w->pool);
     fv_kv_pool_close(w->probe_pool);
     free(w);
@@ -221,8 +222,11 @@ static fv_status open_stages(fv_decode_worker *w) {
     fv_probe_clock_init(&w->probe, w->opt.probe_s);
     FV_TRY(fv_kv_pool_open(e->be.device, &shape, w->opt.kv_bytes, &w->pool));
     FV_TRY(fv_kv_pool_open(e->be.device, &shape, 0, &w->probe_pool));
-    fv_prefixes_options prefixes = {
-        .pool = w->pool, .bytes_max = w->opt.prefix_bytes, .owner_max = w->opt.prefix_bytes / 2};
+    FV_TRY(fv_kept_log_open(FV_KEPT_LOG_MAX, &w->kept));
+    fv_prefixes_options prefixes = {.pool = w->pool,
+                                    .bytes_max = w->opt.prefix_bytes,
+                                    .owner_max = w->opt.prefix_bytes / 2,
+                                    .log = w->kept};
     FV_TRY(fv_prefixes_open(&prefixes, &w->prefixes));
     fv_receiver_options opt = {.pool = w->pool,
                                .adapters = &e->adapters,
@@ -364,6 +368,8 @@ Fovea__Inference__V1__Load fv_decode_worker_load(const fv_decode_worker *w) {
     }
     return load;
 }
+
+fv_kept_log *fv_decode_worker_kept(const fv_decode_worker *w) { return w->kept; }
 
 fv_pulse *fv_decode_worker_pulse(const fv_decode_worker *w) { return w->pulse; }
 

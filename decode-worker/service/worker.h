@@ -26,6 +26,7 @@
 #include "common/pulse.h"
 #include "decode-worker/receive/receive.h"
 #include "inference.pb-c.h"
+#include "kv/cache/kept_log.h"
 #include "model/engine.h"
 #include "rpc/server.h"
 #include "serving/caller.h"
@@ -84,6 +85,9 @@ void fv_decode_worker_drain(fv_decode_worker *w);
 /* Returns whether a draining worker has nothing in hand. From then on it refuses every Open, so that its server
  * may stop: each granted hand-off has become an answer, or its lease has expired. */
 bool fv_decode_worker_idle(const fv_decode_worker *w);
+
+/* Returns what the worker keeps of prompts, for its routers; valid until `closed`. */
+fv_kept_log *fv_decode_worker_kept(const fv_decode_worker *w);
 
 /* Returns the list of running answers; valid until `closed`. */
 fv_pulse *fv_decode_worker_pulse(const fv_decode_worker *w);

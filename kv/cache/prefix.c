@@ -14,6 +14,7 @@ struct fv_prefix_cache {
     size_t bytes_max;
     fv_segments segments;
     uint64_t kept, given_up;
+    fv_kept_log *log; /* borrowed; NULL: none */
 };
 
 fv_status fv_prefix_cache_open(fv_device *dev, const fv_kv_shape *shape, size_t bytes_max,
@@ -50,6 +51,19 @@ int32_t fv_prefix_rows(const fv_prefix_cache *c, const fv_chain_link *link, int3
                        int32_t rows_max) {
     int32_t n = fv_prefix_links(c, link, n_link, rows_max);
     return n ? link[n - 1].end : 0;
+}
+
+void fv_prefix_cache_log(fv_prefix_cache *c, fv_kept_log *log) { c->log = log; }
+
+void fv_prefix_tell(const fv_prefix_cache *c, const fv_chain_link *link, int32_t n_link) {
+    double seconds = 0;
+    for (int32_t i = 0; i < n_link; i++) {
+        const fv_prefix_segment *x = fv_segments_find(&c->segments, &link[i].key);
+        if (!x) return;
+        seconds += x->seconds;
+        const fv_kept_change kept = {link[i].name, (uint32_t)link[i].end, (float)seconds};
+        if (link[i].name) fv_kept_log_keep(c->log, link[i].key.bytes, &kept);
+    }
 }
 
 /* Holds the segments of n links, which are kept. */
@@ -167,6 +181,7 @@ fv_status fv_prefix_read_stream(const fv_prefix_cache *c, const fv_prefix *p, vo
 /* ---- keep -------------------------------------------------------------------------------- */
 
 static void give_up(fv_prefix_cache *c, fv_prefix_segment *x) {
+    fv_kept_log_drop(c->log, x->key.bytes);
     fv_segments_drop(&c->segments, x);
     c->given_up++;
 }

@@ -16,7 +16,7 @@
  * MEMORY is on the store's device, apart from the pool, and never exceeds bytes_max, bookkeeping included. When it is
  * full, the tenant that holds most, with what is being copied for it, gives up segments (segments.h says which), so each
  * of T tenants keeps up to a T-th whatever the others send. Segments that a request has taken stay. For the thread that computes. */
-#include "kv/cache/chain.h"
+#include "kv/cache/kept_log.h"
 #include "kv/kv.h"
 
 typedef struct fv_prefix_cache fv_prefix_cache; /* opaque */
@@ -25,6 +25,11 @@ typedef struct fv_prefix_cache fv_prefix_cache; /* opaque */
 fv_status fv_prefix_cache_open(fv_device *dev, const fv_kv_shape *shape, size_t bytes_max,
                                fv_prefix_cache **out);
 void fv_prefix_cache_close(fv_prefix_cache *c); /* nothing may be taken any more; NULL is fine */
+
+/* Tells the log from now on which links with names are kept, when they are told by fv_prefix_tell, and which are given up
+ * again. Borrowed. */
+void fv_prefix_cache_log(fv_prefix_cache *c, fv_kept_log *log);
+void fv_prefix_tell(const fv_prefix_cache *c, const fv_chain_link *link, int32_t n_link);
 
 /* A prefix that was taken. */
 typedef struct fv_prefix {

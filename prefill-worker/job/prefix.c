@@ -225,6 +225,36 @@ fv_status fv_prefill_job_chain(fv_prefill_job *j) {
     return FV_OK;
 }
 
+/* Visual rows of the first n items. */
+static int32_t visual_rows(const fv_prefill_job *j, uint32_t n) {
+    int32_t rows = 0;
+    for (int32_t i = 0; i < j->prompt.n_span; i++)
+        if ((uint32_t)j->prompt.span[i].image < n) rows += j->prompt.span[i].n;
+    return rows;
+}
+
+/* The last link with `visual` visual rows and at most `text` text rows; the one that ends with the visual rows if all have
+ * more text; NULL: none. */
+static fv_chain_link *link_at(fv_prefill_job *j, int32_t visual, double text) {
+    fv_chain_link *found = NULL;
+    for (int32_t i = 0; i < j->n_link && j->link[i].n_visual <= visual; i++) {
+        fv_chain_link *l = &j->link[i];
+        bool first = l->n_visual == visual && visual > 0 && (!found || found->n_visual < visual);
+        if (first || (l->n_visual == visual && l->n_text <= text)) found = l;
+    }
+    return found;
+}
+
+void fv_prefill_job_name_links(fv_prefill_job *j, const fv_prompt_end *end, int32_t n) {
+    const double all = n > 0 && end[n - 1].text ? end[n - 1].text : 1;
+    const int32_t n_text = j->n_link ? j->link[j->n_link - 1].n_text : 0;
+    for (int32_t i = 0; i < n; i++) {
+        double text = (double)n_text * end[i].text / all;
+        fv_chain_link *l = link_at(j, visual_rows(j, end[i].items), text);
+        if (l) l->name = end[i].name;
+    }
+}
+
 /* The last row is always computed, as its logits are wanted; and so are the rows whose attention stages look at. */
 static int32_t rows_max(const fv_prefill_job *j) {
     const fv_plan *plan = &j->plan;

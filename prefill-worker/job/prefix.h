@@ -41,6 +41,18 @@ fv_status fv_prefill_job_digest(fv_prefill_job *j);
 /* Makes the chain; again is fine. */
 fv_status fv_prefill_job_chain(fv_prefill_job *j);
 
+/* A place in the prompt that the router has named: behind this many images and videos and this much of the text, in a
+ * unit of the router's. */
+enum { FV_PROMPT_ENDS_MAX = 32 };
+typedef struct fv_prompt_end {
+    uint64_t name;
+    uint32_t items, text;
+} fv_prompt_end;
+
+/* Names the links of the chain that are at these places, which ascend, or shortly before them; the last place is the
+ * prompt's end. Places between two images are exact; within a text, tokens are taken as evenly spread. */
+void fv_prefill_job_name_links(fv_prefill_job *j, const fv_prompt_end *end, int32_t n);
+
 /* Number of leading links of the chain whose rows the job need not compute if they are kept. */
 int32_t fv_prefill_job_links_wanted(const fv_prefill_job *j);
 

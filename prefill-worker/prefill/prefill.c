@@ -54,8 +54,9 @@ static fv_status embed_request(fv_prefill *p, const fv_prefill_request *req, fv_
         for (end = r + 1; end < n && req->seg[end] == req->seg[r]; end++) {
         }
         fv_tensor y = fv_tensor_rows(x, r - req->n_kept, end - r);
-        if (req->seg[r] == FV_SEG_TEXT) {
+        if (req->seg[r] == FV_SEG_TEXT || req->visual_ids) {
             FV_TRY(fv_decoder_embed(p->dec, req->ids + r, end - r, y));
+            if (req->seg[r] == FV_SEG_VISUAL) visual += end - r;
         } else {
             fv_tensor embeds = fv_tensor_rows(req->embeds, visual, end - r);
             embeds.cols = p->d;

@@ -16,7 +16,8 @@ typedef struct fv_prefill_request {
     int32_t n_answer;   /* the last n_answer of them are an interrupted answer: they choose nothing,
                          * and see no more than they did (fv_plan.evict), so that the answer
                          * continues as if never interrupted */
-    const int32_t *ids; /* [n]; ignored at visual tokens */
+    const int32_t *ids; /* [n]; ignored at visual tokens, unless */
+    bool visual_ids;    /* visual tokens are text and embedded by these; embeds has no data */
     const uint8_t *seg; /* [n] fv_kv_segment */
     fv_rope_map rope_map; /* of the prompt; {0}: tokens are rotated by their positions in it */
     fv_tensor embeds;     /* [visual tokens, d] F32 on the device, in prompt order; with deepstack
