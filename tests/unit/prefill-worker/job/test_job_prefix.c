@@ -240,7 +240,8 @@ static void find_usable(void) {
                                       "prune=pvtp,layer=1,stride=1",
                                       "prune=pdrop,second=1,third=2,fourth=2",
                                       "prune=sparsevlm",
-                                      "prune=visipruner",
+                                      "prune=visipruner,shallow=1,detect=1,l2=0.05",
+                                      "prune=visipruner,shallow=2,detect=2,first=half",
                                       "prune=grid,layer=2,keep=0.4;evict=h2o",
                                       "condense=prumerge",
                                       "condense=prumerge;prune=random,layer=2",
@@ -527,15 +528,16 @@ Test(job_prefix, a_prefix_before_a_layer_takes_the_memory_of_the_layers_before_i
     close_rig();
 }
 
-Test(job_prefix, images_that_are_condensed_and_layers_that_share_keys_have_prefixes_of_their_own,
-     .timeout = 300) {
+Test(job_prefix, whatever_shapes_the_rows_tells_prefixes_apart, .timeout = 300) {
     static const char *const names[] = {"condense=hired",
                                         "condense=prumerge_plus",
                                         "lazy=vla",
                                         "lazy=gla",
                                         "lazy=gla,map=paper_like",
                                         "condense=hired;prune=fastv,layer=6;pack=svd,rank_k=8",
-                                        "prune=fastv,layer=9;lazy=vla"};
+                                        "prune=fastv,layer=9;lazy=vla",
+                                        "prune=visipruner,detect=5",
+                                        "prune=visipruner,detect=5,self=drop,kv_shallow=drop"};
     const size_t n = sizeof names / sizeof *names;
     open_nano();
     sample s = question(5, 0, 12, 0), other = question(5, 0, 30, 1);
@@ -552,7 +554,7 @@ Test(job_prefix, images_that_are_condensed_and_layers_that_share_keys_have_prefi
 }
 
 Test(job_prefix, what_depends_on_all_tokens_of_a_layer_neither_reads_nor_writes) {
-    static const char *const names[] = {"prune=random,layer=0", "prune=visipruner",
+    static const char *const names[] = {"prune=random,layer=0", "prune=visipruner,first=half",
                                         "prune=sparsevlm"};
     open_nano();
     sample s = question(5, 0, 12, 0);
