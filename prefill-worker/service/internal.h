@@ -67,11 +67,12 @@ typedef struct fv_decode_peer {
 
 /* A task's part in the cache of prefixes. */
 typedef struct fv_task_prefix {
-    bool taken;         /* what it computes is decided; others may wait for it */
-    bool waited;        /* another task has computed for it, */
-    int32_t rows;       /* and the cache had so many of its rows before */
-    bool in_vain;       /* the cache had no room for what another task has computed */
-    double seconds_row; /* that a row took in its batch */
+    bool taken;          /* what it computes is decided; others may wait for it */
+    bool waited;         /* another task has computed for it, */
+    int32_t rows;        /* and the cache had so many of its rows before */
+    bool in_vain;        /* the cache had no room for what another task has computed */
+    double seconds_row;  /* that a row took in its batch */
+    double seconds_left; /* that computing `left` rows would have taken here, about */
     int32_t
         left; /* rows that the decode worker has; it computes those after them. 0: this worker does */
 } fv_task_prefix;
