@@ -180,6 +180,11 @@ fv_status fv_checkpoint_write(const fv_checkpoint *ck, const fv_weights *as, con
             return FV_FAIL(FV_EUNSUPPORTED, "%s: tensor '%s' is %s already and is not written anew",
                            ck->dir, ck->used[i].found->entry->name,
                            fv_dtype_name(ck->used[i].view.dtype));
+    if (fv_shards_mistral(ck->shards))
+        return FV_FAIL(FV_EUNSUPPORTED,
+                       "%s: consolidated.safetensors is not written in integers; serve it with "
+                       "--weights %s, or quantize the model's form with config.json",
+                       ck->dir, as->name);
     if (ck->cfg.text.n_expert)
         return FV_FAIL(FV_EUNSUPPORTED,
                        "%s: a mixture of experts is not written in integers; serve it with "
