@@ -71,7 +71,7 @@ static void draft_known(void *user, const int32_t *ids, int32_t n, int32_t most,
     (void)ids, (void)n;
     for (int32_t at = a->n; at < a->n_truth && out->n < most; at++)
         out->id[out->n++] = is_right(a, at) ? a->truth[at] : a->truth[at] ^ 1;
-    out->grade = FV_DRAFT_GRADES - 1;
+    out->grade = FV_DRAFT_MODEL_GRADE - 1;
 }
 
 static void on_event(void *ctx, const fv_batch_event *e) {

@@ -50,7 +50,9 @@ typedef struct fv_decode_options {
     double wait_s_max;        /* longest time that an Open waits */
     /* Reserve memory for all tokens that an answer may have when it begins; otherwise for as many as are expected. */
     bool reserve_all;
-    bool speculate; /* answers run drafts if their requests do not say */
+    bool speculate;                 /* answers run drafts if their requests do not say */
+    const fv_engine_options *draft; /* of the draft model, read by `open`; NULL: none */
+    size_t draft_kv_bytes;          /* limit of its KV; 0: none */
     /* Called on the loop thread when memory was taken or freed, when the requests waiting for it changed,
      * or the number of answers whose readers do not read. May be NULL. */
     void (*on_change)(void *user);
