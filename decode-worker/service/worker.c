@@ -207,6 +207,7 @@ static void run_drain(fv_job *job) {
 static void free_worker(fv_decode_worker *w) {
     fv_forms_close(w->forms);
     fv_scheduler_close(w->answers);
+    fv_worker_draft_close(&w->draft);
     fv_pulse_close(w->pulse);
     fv_conversations_close(w->conversations);
     fv_lengths_close(w->lengths);
@@ -256,6 +257,9 @@ static fv_status open_stages(fv_decode_worker *w) {
     FV_TRY(fv_conversations_open(&keep, &w->conversations));
     FV_TRY(fv_scheduler_open(e, w->receiver, w->conversations, w->opt.batch_max,
                              w->opt.prompt_tokens, &fv_decode_hooks, &w->answers));
+    if (w->opt.draft)
+        FV_TRY(fv_worker_draft_open(w->opt.draft, e, w->opt.draft_kv_bytes, &w->draft));
+    fv_scheduler_draft_with(w->answers, w->draft.model);
     FV_TRY(fv_pulse_open(&w->pulse));
     fv_scheduler_follow(w->answers, w->pulse);
     fv_scheduler_measure(w->answers, w->lengths);
