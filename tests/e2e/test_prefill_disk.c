@@ -174,7 +174,7 @@ Test(prefill_disk, tenants_salts_and_cache_off_find_nothing_on_the_disk) {
     close_disk();
 }
 
-/* What is kept before a layer that drops tokens is another part of each row. */
+/* Rows kept before a layer that drops tokens are a part of their own in the key. */
 Test(prefill_disk, what_is_kept_under_a_policy_is_read_again_too) {
     static const char *const policies[] = {"prune=fastv,layer=2,keep=0.5", "condense=prumerge"};
     for (int i = 0; i < 2; i++) {
