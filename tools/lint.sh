@@ -59,7 +59,7 @@ lint_command() {
     mapfile -t scripts < <(tests/lint/files.sh | xargs -d '\n' grep -lE -m1 '^#!.*(bash|/sh)$')
     part "format" check_format || true
     part "rules" tests/lint/check.sh || true
-    part "shellcheck" shellcheck "${scripts[@]}" tools/*.sh || true
+    part "shellcheck" shellcheck -S warning "${scripts[@]}" tools/*.sh || true
     if [ ${#files[@]} -gt 0 ]; then
         configure cpu || die "preset cpu cannot be configured"
         compile cpu fovea_proto || die "the contracts do not compile" # their headers are included
