@@ -1,6 +1,7 @@
 /* The prefill worker keeps the KV of prompts on a disk: a worker that starts anew, however the last one ended, reads what
  * it would compute, and its answers have the same bits; whatever happens to the folder. */
 #include <dirent.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -174,7 +175,7 @@ Test(prefill_disk, tenants_salts_and_cache_off_find_nothing_on_the_disk) {
     close_disk();
 }
 
-/* Rows kept before a layer that drops tokens are a part of their own in the key. */
+/* A row that is kept before a layer that drops tokens has other parts. */
 Test(prefill_disk, what_is_kept_under_a_policy_is_read_again_too) {
     static const char *const policies[] = {"prune=fastv,layer=2,keep=0.5", "condense=prumerge"};
     for (int i = 0; i < 2; i++) {
@@ -197,4 +198,102 @@ Test(prefill_disk, what_is_kept_under_a_policy_is_read_again_too) {
         close_disk();
         fv_arena_fini(&arena);
     }
+}
+
+/* ---- a disk that hangs ------------------------------------------------------------------------- */
+
+/* Says that it has everything; a read ends when it is let go, and has read nothing. */
+typedef struct hanging {
+    fv_kv_tier base;
+    atomic_int n_asked, n_read;
+    atomic_bool let_go;
+} hanging;
+
+static int32_t hanging_has(fv_kv_tier *t, const fv_chain_key *const *key, int32_t n) {
+    (void)key;
+    atomic_fetch_add(&((hanging *)t)->n_asked, 1);
+    return n;
+}
+
+static fv_status hanging_read(fv_kv_tier *t, const fv_chain_key *key, const fv_seal_head *want,
+                              void *rows, double *seconds) {
+    hanging *h = (hanging *)t;
+    (void)key, (void)want, (void)rows, (void)seconds;
+    atomic_fetch_add(&h->n_read, 1);
+    while (!atomic_load(&h->let_go)) usleep(1000);
+    return FV_FAIL(FV_ENOTFOUND, "the segment is not there");
+}
+
+static fv_status hanging_write(fv_kv_tier *t, const char *tenant, const fv_chain_key *key,
+                               const fv_seal_head *head, const void *rows) {
+    (void)t, (void)tenant, (void)key, (void)head, (void)rows;
+    return FV_OK;
+}
+
+static fv_tier_counters hanging_count(fv_kv_tier *t) {
+    (void)t;
+    return (fv_tier_counters){.n_hit = 0};
+}
+
+static const fv_kv_tier_ops hanging_ops = {.name = "hanging",
+                                           .has = hanging_has,
+                                           .read = hanging_read,
+                                           .write = hanging_write,
+                                           .count = hanging_count};
+
+Test(prefill_disk, a_disk_that_hangs_delays_one_request_and_is_left_alone) {
+    static hanging h = {.base.ops = &hanging_ops};
+    char text[sizeof LONG + 32];
+    open_disk(1 << 24); /* what it would be without */
+    uint64_t want = computed(LONG);
+    close_disk();
+    prefill_rig fresh = {.p = workers.p, .d = workers.d};
+    workers = fresh;
+    workers.p.tier[0] = &h.base;
+    workers.p.n_tier = 1;
+    open_workers();
+    ask_about_image(&a, workers.target);
+    const Fovea__Inference__V1__Report *r = ask(LONG); /* it comes, although the read never ends */
+    cr_assert_eq(r->n_prompt_cached, 0);
+    cr_assert_eq(first_digest(&p), want);
+    cr_assert_eq(atomic_load(&h.n_read), 1);
+    int asked = atomic_load(&h.n_asked);
+    for (int i = 0; i < 3; i++) {
+        snprintf(text, sizeof text, "USER: question %d: %s", i, LONG);
+        ask(text);
+    }
+    cr_assert_eq(atomic_load(&h.n_asked), asked, "it hangs, and is not asked");
+    cr_assert_eq(atomic_load(&h.n_read), 1);
+    atomic_store(&h.let_go, true);
+    for (int i = 3; i < 2000 && atomic_load(&h.n_asked) == asked; i++) { /* after a while it is */
+        snprintf(text, sizeof text, "USER: question %d: %s", i, LONG);
+        ask(text);
+    }
+    cr_assert_gt(atomic_load(&h.n_asked), asked);
+    close_workers();
+}
+
+Test(prefill_disk, a_request_that_is_cancelled_does_not_wait_for_a_disk_that_hangs) {
+    static hanging h = {.base.ops = &hanging_ops};
+    static heard gone;
+    open_disk(1 << 24);
+    close_disk();
+    prefill_rig fresh = {.p = workers.p, .d = workers.d};
+    workers = fresh;
+    workers.p.tier[0] = &h.base;
+    workers.p.n_tier = 1;
+    open_workers();
+    ask_about_image(&a, workers.target);
+    a.prompt.text = (char *)LONG;
+    begin(&gone, &a);
+    for (int i = 0; i < 20000 && atomic_load(&h.n_read) == 0; i++) {
+        uv_run(&workers.net.loop, UV_RUN_NOWAIT);
+        usleep(1000);
+    }
+    cr_assert_eq(atomic_load(&h.n_read), 1);
+    fv_rpc_call_cancel(gone.call);
+    net_wait(&workers.net, &gone.over);
+    wait_for_nothing_held();
+    atomic_store(&h.let_go, true);
+    close_workers();
 }
