@@ -23,6 +23,6 @@ typedef struct fv_merge_source {
 
 /* Appends the merges to the list `merges`, as ["a", "b"]; `ids`: {token: id}. FV_EDATA: a score is no number,
  * or a token that takes part is too long. */
-fv_status fv_merges_make(const fv_merge_source *s, const json_t *ids, json_t *merges);
+fv_status fv_merges_make(const fv_merge_source *v, const json_t *ids, json_t *merges);
 
 #endif

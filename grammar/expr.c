@@ -148,3 +148,30 @@ fv_status fv_exprs_add(fv_exprs *l, fv_expr *e) {
     l->item[l->n++] = e;
     return FV_OK;
 }
+
+static fv_status one_alternative(fv_compile *c, void *reader,
+                                 fv_status (*sequence)(void *reader, fv_exprs *list),
+                                 fv_expr **out) {
+    fv_exprs list = {0};
+    fv_status st = sequence(reader, &list);
+    if (st == FV_OK)
+        st = list.n ? fv_expr_list(c, FV_EXPR_SEQ, list.item, list.n, out)
+                    : fv_expr_text(c, "", 0, out);
+    free(list.item);
+    return st;
+}
+
+fv_status fv_expr_alternatives(fv_compile *c, void *reader,
+                               fv_status (*sequence)(void *reader, fv_exprs *list),
+                               bool (*bar)(void *reader), fv_expr **out) {
+    fv_exprs all = {0};
+    fv_expr *e;
+    fv_status st;
+    do {
+        st = one_alternative(c, reader, sequence, &e);
+        if (st == FV_OK) st = fv_exprs_add(&all, e);
+    } while (st == FV_OK && bar(reader));
+    if (st == FV_OK) st = fv_expr_list(c, FV_EXPR_ALT, all.item, all.n, out);
+    free(all.item);
+    return st;
+}

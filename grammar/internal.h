@@ -142,6 +142,12 @@ typedef struct fv_exprs {
 } fv_exprs;
 fv_status fv_exprs_add(fv_exprs *l, fv_expr *e);
 
+/* Reads alternatives: `sequence` adds the expressions of one to a list, `bar` tells whether another one follows, and
+ * skips what stands between them. */
+fv_status fv_expr_alternatives(fv_compile *c, void *reader,
+                               fv_status (*sequence)(void *reader, fv_exprs *list),
+                               bool (*bar)(void *reader), fv_expr **out);
+
 /* dfa.c: deterministic automata over characters. Class i is lo[i] .. lo[i + 1] - 1. State 0 accepts nothing for
  * ever; state 1 is the first. */
 struct fv_dfa {
@@ -191,8 +197,8 @@ fv_status fv_regex_parse(fv_compile *c, const char *text, size_t n, fv_expr **ou
 fv_status fv_regex_anchor(fv_compile *c, fv_expr *e, bool search, fv_expr **out);
 fv_status fv_regex_read(fv_compile *c, const char *text, size_t n, bool search, fv_expr **out);
 /* A class "[...]" or an escape "\d", at *at; moves it on. */
-fv_status fv_regex_class(fv_compile *c, const char *text, size_t n, size_t *at, fv_expr **out);
-fv_status fv_regex_escape(fv_compile *c, const char *text, size_t n, size_t *at, fv_expr **out);
+fv_status fv_regex_class(fv_compile *c, const char *s, size_t n, size_t *at, fv_expr **out);
+fv_status fv_regex_escape(fv_compile *c, const char *s, size_t n, size_t *at, fv_expr **out);
 
 fv_status fv_ebnf_read(fv_compile *c, const char *text, size_t n, int32_t *rule);
 /* Replaces *rule by one with an optional reasoning in front, if the spec has its marks. */
@@ -244,6 +250,7 @@ struct fv_grammar {
 
 /* result.c: bytes of the grammars of all results that wait, at most. Tests change this. */
 extern size_t fv_grammar_waiting_max;
+size_t fv_grammar_waiting(void); /* now */
 
 /* matcher.c */
 void fv_mask_cache_free(struct fv_mask_cache *m);

@@ -126,30 +126,21 @@ static fv_status repetition(reader *r, fv_expr **e) {
     return FV_OK;
 }
 
-static fv_status sequence(reader *r, fv_exprs *list, fv_expr **out) {
+static fv_status sequence(void *user, fv_exprs *list) {
+    reader *r = user;
     fv_expr *e;
     while (r->at < r->n && r->s[r->at] != '|' && r->s[r->at] != ')') {
         FV_TRY(atom(r, &e));
         FV_TRY(repetition(r, &e));
         FV_TRY(fv_exprs_add(list, e));
     }
-    return list->n ? fv_expr_list(r->c, FV_EXPR_SEQ, list->item, list->n, out)
-                   : fv_expr_text(r->c, "", 0, out);
+    return FV_OK;
 }
 
+static bool bar(void *reader) { return take(reader, "|"); }
+
 static fv_status alternatives(reader *r, fv_expr **out) {
-    fv_exprs all = {0};
-    fv_status st;
-    do {
-        fv_exprs list = {0};
-        fv_expr *e;
-        st = sequence(r, &list, &e);
-        free(list.item);
-        if (st == FV_OK) st = fv_exprs_add(&all, e);
-    } while (st == FV_OK && take(r, "|"));
-    if (st == FV_OK) st = fv_expr_list(r->c, FV_EXPR_ALT, all.item, all.n, out);
-    free(all.item);
-    return st;
+    return fv_expr_alternatives(r->c, r, sequence, bar, out);
 }
 
 fv_status fv_regex_parse(fv_compile *c, const char *text, size_t n, fv_expr **out) {

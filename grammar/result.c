@@ -31,6 +31,13 @@ static void let_go(fv_grammar *g) {
     pthread_mutex_unlock(&lock);
 }
 
+size_t fv_grammar_waiting(void) {
+    pthread_mutex_lock(&lock);
+    const size_t n = n_waiting;
+    pthread_mutex_unlock(&lock);
+    return n;
+}
+
 fv_status fv_grammar_prepare(const fv_grammar_spec *spec, int64_t steps, fv_grammar_result *r) {
     fv_grammar *g = NULL;
     fv_status st = fv_grammar_get_within(spec, steps, &g);

@@ -30,8 +30,9 @@ bool fv_heif_property(const fv_heif *h, uint32_t item, uint32_t type, fv_byte_pa
 fv_status fv_heif_data(const fv_heif *h, uint32_t item, fv_byte_part out[FV_HEIF_EXTENTS_MAX],
                        int32_t *n);
 
-/* Lists the items that `item` refers to by references of this type, at most `most`; returns how many there are. */
-int32_t fv_heif_refers(const fv_heif *h, uint32_t type, uint32_t item, uint32_t *out, int32_t most);
+/* Lists the items that `item` refers to by references of type `wanted`, at most `most`; returns how many there are. */
+int32_t fv_heif_refers(const fv_heif *h, uint32_t wanted, uint32_t item, uint32_t *out,
+                       int32_t most);
 
 /* Returns the item that has the alpha of `item`; 0: there is none. */
 uint32_t fv_heif_alpha(const fv_heif *h, uint32_t item);

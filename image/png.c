@@ -48,7 +48,8 @@ static void read_text(const uint8_t *name, const uint8_t *data, size_t n, found 
         if (rest.n < 2) return;
         t.deflated = rest.p[0] != 0;
         rest = (fv_byte_part){rest.p + 2, rest.n - 2};
-        if (!skip_string(&rest) || !skip_string(&rest)) return;
+        if (!skip_string(&rest)) return; /* the language, and the translated keyword */
+        if (!skip_string(&rest)) return;
     } else if (name[0] == 'z') {
         if (rest.n < 1) return;
         rest = (fv_byte_part){rest.p + 1, rest.n - 1};

@@ -29,10 +29,12 @@ sources() {
 tidy() {
     local known
     mapfile -t known < <(comm -12 <(printf '%s\n' "$@" | sort -u) \
-        <(sed -n "s#^ *\"file\": \"$PWD/\(.*\)\",*\$#\1#p" build/cpu/compile_commands.json | sort -u))
+        <(sed -n "s#^ *\"file\": \"$PWD/\(.*\)\",*\$#\1#p" build/cpu/compile_commands.json |
+            grep -v -e '^kernels/cpu/amx/' -e '^kernels/cpu/avx512bf16/' | sort -u)) # version 14 crashes on those
     [ ${#known[@]} -gt 0 ] || return 0
+    # shellcheck disable=SC2016 # for sh; a clang-tidy that crashes must not end the others
     printf '%s\n' "${known[@]}" |
-        xargs -P "$jobs" -n 4 clang-tidy-14 --quiet -p build/cpu >build/clang-tidy.log 2>&1 || {
+        xargs -P "$jobs" -n 4 sh -c 'clang-tidy-14 --quiet -p build/cpu "$@" || exit 1' _ >build/clang-tidy.log 2>&1 || {
         grep -E '(error|warning): ' build/clang-tidy.log | sed "s#^$PWD/\(build/[^:]*/layers/[^/]*/\)\?##" | sort -u
         say "how each comes about: build/clang-tidy.log"
         return 1
@@ -57,7 +59,7 @@ lint_command() {
     mapfile -t scripts < <(tests/lint/files.sh | xargs -d '\n' grep -lE -m1 '^#!.*(bash|/sh)$')
     part "format" check_format || true
     part "rules" tests/lint/check.sh || true
-    part "shellcheck" shellcheck "${scripts[@]}" tools/*.sh || true
+    part "shellcheck" shellcheck -S warning "${scripts[@]}" tools/*.sh || true
     if [ ${#files[@]} -gt 0 ]; then
         configure cpu || die "preset cpu cannot be configured"
         compile cpu fovea_proto || die "the contracts do not compile" # their headers are included

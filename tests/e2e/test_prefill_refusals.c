@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "grammar/internal.h"
 #include "prefill-worker/service/internal.h"
 #include "tests/e2e/prefill_rig.h"
 
@@ -190,6 +191,20 @@ Test(prefill_refusals, a_deadline_gives_everything_back) {
         if (many[i].end.status == FV_OK) decode(&d, many[i].begun->ticket), d = (heard){0};
     wait_for_nothing_held();
     close_workers();
+}
+
+Test(prefill_refusals, a_form_for_which_there_is_no_memory_ends_its_request_and_says_so) {
+    Fovea__Inference__V1__TokenRules rules = FOVEA__INFERENCE__V1__TOKEN_RULES__INIT;
+    Fovea__Inference__V1__Constraint form = FOVEA__INFERENCE__V1__CONSTRAINT__INIT;
+    const size_t most = fv_grammar_waiting_max;
+    prepare();
+    form.kind_case = FOVEA__INFERENCE__V1__CONSTRAINT__KIND_REGEX;
+    form.regex = (char *)"(.|\\n)*";
+    rules.constraint = &form;
+    a.g.rules = &rules;
+    fv_grammar_waiting_max = 0;
+    fails_with(FV_ENOMEM, "ask again later");
+    fv_grammar_waiting_max = most;
 }
 
 /* ---- the computing thread, blocked ---- */

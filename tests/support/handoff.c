@@ -9,6 +9,7 @@
 
 #include "kv/packed.h"
 #include "kv/share.h"
+#include "tests/support/stream.h"
 
 enum { RIG_IMAGES = 16 };
 
@@ -223,6 +224,25 @@ fv_status rig_deliver(fv_receiver *r, const fv_hello *hello, const uint8_t *byte
     if (st == FV_OK) st = sink->ops->commit(sink, &grant.ticket, seq);
     if (st == FV_OK) st = fv_receiver_attach(r, &grant.ticket, out);
     sink->ops->abort(sink, &grant.ticket);
+    return st;
+}
+
+fv_status rig_deliver_changed(const handoff_rig *rig, const rig_stream *s, uint32_t section, int n,
+                              size_t at, uint32_t x) {
+    uint8_t *bytes = malloc(s->n), *p = bytes;
+    fv_received got = {0};
+    cr_assert_not_null(bytes);
+    memcpy(bytes, s->bytes, s->n);
+    for (uint32_t type, length;; p += FV_SECTION_HEADER + length) {
+        memcpy(&type, p + 4, 4);
+        memcpy(&length, p + 40, 4);
+        if (type == section && n-- == 0) break;
+    }
+    memcpy(p + FV_SECTION_HEADER + at, &x, 4);
+    rig_put_right(bytes, s->n, s->hello.compat.hash);
+    fv_status st = rig_deliver(rig->receiver, &s->hello, bytes, s->n, 500, &got);
+    if (st == FV_OK) fv_received_free(&got);
+    free(bytes);
     return st;
 }
 

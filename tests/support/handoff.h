@@ -73,6 +73,10 @@ size_t rig_room(const handoff_rig *rig, const rig_stream *s);
 fv_status rig_deliver(fv_receiver *r, const fv_hello *hello, const uint8_t *bytes, size_t n,
                       size_t cut, fv_received *out);
 
+/* Delivers a stream with other 4 bytes at byte `at` of section n of this type, counted from 0, and correct checksums. */
+fv_status rig_deliver_changed(const handoff_rig *rig, const rig_stream *s, uint32_t section, int n,
+                              size_t at, uint32_t x);
+
 /* True when both hold the same tokens at the same positions, bit for bit, with one rope map. */
 bool same_store(fv_kv *a, fv_kv *b);
 

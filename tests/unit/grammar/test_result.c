@@ -84,4 +84,5 @@ Test(result, grammars_that_wait_have_bounded_memory) {
     more = prepared("[ac]{4}");
     cr_assert_eq(more.fault.status, FV_OK, "%s", more.fault.text);
     fv_grammar_result_fini(&more);
+    cr_assert_eq(fv_grammar_waiting(), 0);
 }

@@ -4,15 +4,13 @@
 #include <criterion/criterion.h>
 #include <stdlib.h>
 
-#include "common/file.h"
 #include "decode-worker/schedule/batch.h"
 #include "tests/support/alloc_fail.h"
 #include "tests/support/handoff.h"
+#include "tests/support/llama_tokenizer.h"
 #include "tests/support/thorough.h"
 
 enum { TOKENS = 4, LONG = 20 };
-
-static fv_tokenizer *tok;
 
 /* A request's resources and its result. */
 typedef struct job {
@@ -143,17 +141,6 @@ static void each_allocation_of(const char *policy, int32_t tokens) {
 }
 
 static void each_allocation(const char *policy) { each_allocation_of(policy, TOKENS); }
-
-static void open_tokenizer(void) {
-    char *json;
-    size_t n;
-    cr_assert_eq(fv_file_read(FOVEA_TEST_DATA "/golden/tokenizer/llama2.json", 1 << 24, &json, &n),
-                 FV_OK);
-    cr_assert_eq(fv_tokenizer_parse(json, n, "llama2.json", &tok), FV_OK, "%s", fv_last_error());
-    free(json);
-}
-
-static void close_tokenizer(void) { fv_tokenizer_free(tok); }
 
 TestSuite(out_of_memory, .init = open_tokenizer, .fini = close_tokenizer);
 

@@ -6,22 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/file.h"
 #include "decode-worker/schedule/batch.h"
+#include "tests/support/llama_tokenizer.h"
 #include "tests/support/tiny_net.h"
-
-static fv_tokenizer *tok;
-
-static void open_tokenizer(void) {
-    char *json;
-    size_t n;
-    cr_assert_eq(fv_file_read(FOVEA_TEST_DATA "/golden/tokenizer/llama2.json", 1 << 24, &json, &n),
-                 FV_OK);
-    cr_assert_eq(fv_tokenizer_parse(json, n, "llama2.json", &tok), FV_OK, "%s", fv_last_error());
-    free(json);
-}
-
-static void close_tokenizer(void) { fv_tokenizer_free(tok); }
 
 TestSuite(batch, .init = open_tokenizer, .fini = close_tokenizer);
 

@@ -255,30 +255,9 @@ Test(pack_text, an_answer_has_the_same_bits_wherever_it_runs, .timeout = 240) {
 
 /* ---- refusals ------------------------------------------------------------------------ */
 
-static fv_status deliver(handoff_rig *rig, const rig_stream *s) {
-    fv_received got = {0};
-    fv_status st = rig_deliver(rig->receiver, &s->hello, s->bytes, s->n, 1000, &got);
-    fv_received_free(&got);
-    return st;
-}
-
 /* Delivers a stream with a change in the PACK of the first layer's text and correct checksums. */
 static fv_status deliver_changed(handoff_rig *rig, const rig_stream *s, size_t at, uint32_t x) {
-    rig_stream copy = *s;
-    uint32_t type, length;
-    copy.bytes = malloc(s->n);
-    memcpy(copy.bytes, s->bytes, s->n);
-    uint8_t *p = copy.bytes;
-    for (;; p += FV_SECTION_HEADER + length) {
-        memcpy(&type, p + 4, 4);
-        memcpy(&length, p + 40, 4);
-        if (type == FV_SECTION_PACKED) break;
-    }
-    memcpy(p + FV_SECTION_HEADER + at, &x, 4);
-    rig_put_right(copy.bytes, copy.n, s->hello.compat.hash);
-    fv_status st = deliver(rig, &copy);
-    free(copy.bytes);
-    return st;
+    return rig_deliver_changed(rig, s, FV_SECTION_PACKED, 0, at, x);
 }
 
 Test(pack_text, sections_that_lie_about_text_are_refused) {

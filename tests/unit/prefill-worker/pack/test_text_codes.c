@@ -331,26 +331,6 @@ static fv_status deliver(handoff_rig *rig, const rig_stream *s) {
     return st;
 }
 
-/* Delivers a stream with a change in the n-th text section of a type and correct checksums. */
-static fv_status deliver_changed(handoff_rig *rig, const rig_stream *s, uint32_t which, int n,
-                                 size_t at, uint32_t x) {
-    rig_stream copy = *s;
-    uint32_t type, length;
-    copy.bytes = malloc(s->n);
-    memcpy(copy.bytes, s->bytes, s->n);
-    uint8_t *p = copy.bytes;
-    for (;; p += FV_SECTION_HEADER + length) {
-        memcpy(&type, p + 4, 4);
-        memcpy(&length, p + 40, 4);
-        if (type == which && n-- == 0) break;
-    }
-    memcpy(p + FV_SECTION_HEADER + at, &x, 4);
-    rig_put_right(copy.bytes, copy.n, s->hello.compat.hash);
-    fv_status st = deliver(rig, &copy);
-    free(copy.bytes);
-    return st;
-}
-
 Test(text_codes, sections_that_lie_about_text_are_refused) {
     enum {
         N_AT = 0,
@@ -390,7 +370,7 @@ Test(text_codes, sections_that_lie_about_text_are_refused) {
     cr_assert_eq(deliver(&rig, &s), FV_OK, "as it was: %s", fv_last_error());
     for (size_t i = 0; i < sizeof lies / sizeof lies[0]; i++) {
         fv_refusal why = fv_refusal_of(
-            deliver_changed(&rig, &s, lies[i].type, lies[i].n, lies[i].at, lies[i].x));
+            rig_deliver_changed(&rig, &s, lies[i].type, lies[i].n, lies[i].at, lies[i].x));
         cr_assert(why == FV_REFUSED_MALFORMED || why == FV_REFUSED_OVER_BUDGET, "%zu: %s", i,
                   fv_refusal_name(why));
         cr_assert_eq(fv_kv_pool_used(rig.pool), 0);
