@@ -44,6 +44,14 @@ static fv_status open_worker(fv_worker_program *p) {
     opt.batch_max = (int32_t)fv_options_int(o, "batch");
     FV_TRY(read_reserve(o, &opt.reserve_all));
     FV_TRY(read_speculate(o, &opt.speculate));
+    fv_engine_options draft = {.checkpoint = fv_options_string(o, "draft"),
+                               .backend = fv_options_string(o, "device"),
+                               .isa = fv_options_string(o, "isa"),
+                               .weights = fv_options_string(o, "draft-weights"),
+                               .gpu = (int32_t)fv_options_int(o, "gpu"),
+                               .threads = (int32_t)fv_options_int(o, "threads")};
+    if (draft.checkpoint) opt.draft = &draft;
+    opt.draft_kv_bytes = (size_t)fv_options_int(o, "draft-kv-bytes");
     opt.queue_max = (int32_t)fv_options_int(o, "queue");
     opt.keep_s_max = 1e-3 * (double)fv_options_int(o, "keep-ms-max");
     opt.keep_bytes = (size_t)fv_options_int(o, "keep-bytes");

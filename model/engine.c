@@ -7,6 +7,7 @@
 
 #include "common/log.h"
 #include "kernels/backends/open.h"
+#include "kernels/tier.h"
 #include "model/hub.h"
 
 static bool is_auto(const char *name) { return !name || strcmp(name, "auto") == 0; }
@@ -42,7 +43,13 @@ static fv_status choose_precision(fv_engine *e, const fv_engine_options *opt) {
         return FV_FAIL(FV_EUNSUPPORTED,
                        "--compute %s needs --device cpu; a GPU takes --compute f32",
                        fv_compute_name(e->be.compute));
-    return fv_engine_kv_dtype(opt->kv_dtype, e->be.compute, &e->kv_dtype);
+    FV_TRY(fv_engine_kv_dtype(opt->kv_dtype, e->be.compute, &e->kv_dtype));
+    /* A GPU that rounds the inputs of products anyway keeps keys and values in the type of weights in 16 bits. */
+    const fv_dtype of = fv_checkpoint_text(e->ck)->embed.dtype;
+    if (is_auto(opt->kv_dtype) && fv_backend_tier(&e->be) != FV_TIER_EXACT &&
+        (of == FV_BF16 || of == FV_F16))
+        e->kv_dtype = of;
+    return FV_OK;
 }
 
 /* Adds the weights' format to the fingerprint: workers that continue with each other's keys and values must have

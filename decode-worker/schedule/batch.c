@@ -40,13 +40,14 @@ struct fv_batch {
     fv_device *device;
     int32_t n, n_max, prompt_tokens;
     size_t vocab;
-    member *list;          /* [n_max] in the order of joining */
-    fv_step_seq *step;     /* [n_max] */
-    choice *choice;        /* [n_max] results of a step */
-    member **chooses;      /* [n_max] whose they are */
-    fv_speculation **spec; /* [n_max] those that draft in a step */
-    fv_step_costs costs;
-    bool drafts_all; /* whatever they cost */
+    member *list;           /* [n_max] in the order of joining */
+    fv_step_seq *step;      /* [n_max] */
+    choice *choice;         /* [n_max] results of a step */
+    member **chooses;       /* [n_max] whose they are */
+    fv_speculation **spec;  /* [n_max] those that draft in a step */
+    fv_step_costs costs[2]; /* of drafts that were found, and of those that a model made */
+    bool modelled;          /* a model was asked for some of them */
+    bool drafts_all;        /* whatever they cost */
     fv_buf
         logits; /* [at least n_max, vocab], grown as answers join and draft; a GPU writes to it directly */
     int32_t cap_logits; /* rows of it */
@@ -208,9 +209,24 @@ static void append_drafts(fv_batch *b) {
     }
 }
 
+/* Has the draft model guess what is left to it. Returns the rows of all drafts. */
+static int32_t fill_drafts(fv_batch *b) {
+    int32_t n = 0;
+    for (int32_t i = 0; i < b->n; i++) {
+        const member *m = &b->list[i];
+        int32_t n_ids, n_prompt;
+        if (!m->spec || !m->begun) continue;
+        const int32_t *ids = fv_generation_ids(m->seq, &n_ids, &n_prompt);
+        fv_speculation_fill(m->spec, ids, n_ids);
+        n += m->spec->draft.n;
+    }
+    return n;
+}
+
 /* Drafts for all answers that speculate, unless the step has rows of prompts. Returns the rows of logits. */
 static int32_t plan_drafts(fv_batch *b, int32_t n_seq) {
     int32_t n_spec = 0, rows = 0;
+    b->modelled = false;
     bool plain = n_seq == b->n && n_seq <= FV_DRAFT_ROWS_MOST;
     for (int32_t i = 0; i < b->n; i++) {
         if (b->list[i].spec) b->list[i].spec->draft.n = 0;
@@ -227,7 +243,10 @@ static int32_t plan_drafts(fv_batch *b, int32_t n_seq) {
         b->spec[n_spec++] = m->spec;
     }
     if (n_spec == 0) return rows;
-    int32_t n = fv_speculation_trim(b->spec, n_spec, b->n, b->drafts_all ? NULL : &b->costs);
+    for (int32_t i = 0; i < n_spec; i++) b->modelled |= b->spec[i]->is_open;
+    const fv_step_costs *costs = b->drafts_all ? NULL : &b->costs[b->modelled];
+    if (fv_speculation_trim(b->spec, n_spec, b->n, costs) == 0) return rows;
+    int32_t n = fill_drafts(b);
     if (n == 0) return rows;
     if (logits_for(b, rows + n) != FV_OK) {
         for (int32_t i = 0; i < n_spec; i++) b->spec[i]->draft.n = 0;
@@ -242,8 +261,9 @@ static double note_time(fv_batch *b, int32_t n_seq, int32_t rows, double seconds
     int32_t run = 0;
     for (int32_t i = 0; i < n_seq; i++) run += b->step[i].n;
     if (run != rows) return 0;
-    fv_step_costs_note(&b->costs, n_seq, rows - n_seq, seconds);
-    return fv_step_costs_plain(&b->costs, n_seq);
+    if (rows == n_seq) fv_step_costs_note(&b->costs[!b->modelled], n_seq, 0, seconds);
+    fv_step_costs_note(&b->costs[b->modelled], n_seq, rows - n_seq, seconds);
+    return fv_step_costs_plain(&b->costs[b->modelled], n_seq);
 }
 
 /* ---- tokens ----------------------------------------------------------------------------- */
@@ -316,8 +336,11 @@ static fv_status tell_all(fv_batch *b, int32_t n_member, const double seconds[2]
 
 fv_status fv_batch_step(fv_batch *b, fv_batch_on_event on_event, void *ctx) {
     evict_all(b, on_event, ctx);
-    int32_t n = b->n, n_seq = plan_step(b), rows = plan_drafts(b, n_seq), stay = 0;
+    int32_t n = b->n, n_seq = plan_step(b), stay = 0;
     double begin_s = fv_clock_s(), seconds[2];
+    int32_t rows = plan_drafts(b, n_seq);
+    if (rows <= n)
+        begin_s = fv_clock_s(); /* drafts that came to nothing are no part of a plain step */
     b->n = 0;
     FV_TRY(fv_model_runner_run(b->runner, b->step, n_seq, b->logits.data));
     seconds[0] = fv_clock_s() - begin_s;

@@ -22,7 +22,7 @@ static fv_status open_sequence(const fv_answer_sources *a, fv_answer *x, const i
     opt.n_forced = x->n_forced;
     opt.forced = x->forced;
     FV_TRY(fv_fail_caller(fv_generation_open(&opt, a->engine->tok, ids, n, n_prompt, &x->seq)));
-    return fv_answer_begin_drafts(a->engine, x);
+    return fv_answer_begin_drafts(a->engine, a->draft_model, x);
 }
 
 /* Checks that the prompt ends with the replayed tokens and that the hand-off's token follows them. */

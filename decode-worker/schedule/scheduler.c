@@ -46,7 +46,7 @@ fv_status fv_scheduler_open(const fv_engine *engine, fv_receiver *receiver,
     *a = (fv_scheduler){.engine = engine,
                         .receiver = receiver,
                         .conversations = conversations,
-                        .from = {engine, conversations},
+                        .from = {.engine = engine, .conversations = conversations},
                         .batch_max = batch_max,
                         .hooks = *hooks};
     fv_status st = fv_batch_open(engine->dec, batch_max, prompt_tokens, &a->batch);
@@ -79,6 +79,8 @@ uint64_t fv_scheduler_preempted_for_memory(const fv_scheduler *a) {
 void fv_scheduler_measure(fv_scheduler *a, fv_lengths *lengths) { a->lengths = lengths; }
 
 void fv_scheduler_keep(fv_scheduler *a, fv_prefixes *prefixes) { a->prefixes = prefixes; }
+
+void fv_scheduler_draft_with(fv_scheduler *a, fv_draft_model *m) { a->from.draft_model = m; }
 
 fv_batch *fv_scheduler_batch(fv_scheduler *a) { return a->batch; }
 

@@ -40,6 +40,7 @@
 #include "decode-worker/schedule/batch.h"
 #include "decode-worker/schedule/lengths.h"
 #include "decode-worker/schedule/rerun.h"
+#include "decode-worker/speculate/draft_model.h"
 #include "model/engine.h"
 
 typedef enum fv_answer_phase {
@@ -134,6 +135,7 @@ typedef struct fv_answer {
     int32_t at_work;                 /* its slot in the worker's pulse; 0: none */
     fv_rerun rerun;
     struct fv_lookup *lookup; /* NULL: it runs no drafts */
+    fv_drafter *drafter;      /* the draft model's; NULL: none */
     fv_speculation spec;
     fv_recompress again; /* while it is FINALIZING */
 } fv_answer;
@@ -187,6 +189,9 @@ void fv_scheduler_measure(fv_scheduler *a, fv_lengths *lengths);
 
 /* Keeps prompts with their answers in `prefixes` from now on. Borrowed. */
 void fv_scheduler_keep(fv_scheduler *a, fv_prefixes *prefixes);
+
+/* Answers that begin from now on may draft with this model (drafts.h). Borrowed; NULL: none. */
+void fv_scheduler_draft_with(fv_scheduler *a, fv_draft_model *m);
 
 /* Lists running answers in `pulse` from now on. Borrowed. Call before the first answer is added. */
 void fv_scheduler_follow(fv_scheduler *a, fv_pulse *pulse);

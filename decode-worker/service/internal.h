@@ -7,6 +7,7 @@
 #include "common/jobs.h"
 #include "decode-worker/schedule/opens.h"
 #include "decode-worker/schedule/scheduler.h"
+#include "decode-worker/service/draft.h"
 #include "decode-worker/service/pair.h"
 #include "decode-worker/service/worker.h"
 #include "handoff.pb-c.h"
@@ -29,6 +30,7 @@ struct fv_decode_worker {
     bool leaving; /* draining has begun */
     fv_conversations *conversations;
     fv_scheduler *answers;
+    fv_worker_draft draft;
     /* written by the computing thread, read by the loop */
     struct {
         atomic_uint n_running, n_queued, n_kept, n_waiting, n_paused, n_unread, n_prefixes;

@@ -27,6 +27,7 @@ fv_decode_options fv_decode_options_default(void) {
                                               .pairs_most = 8,
                                               .waiting_max = 256,
                                               .wait_s_max = 30,
+                                              .behind_s = 5,
                                               .grants = fv_grants_options_default()};
     o.grants.first_s = FIRST_S;
     return o;
@@ -206,6 +207,7 @@ static void run_drain(fv_job *job) {
 static void free_worker(fv_decode_worker *w) {
     fv_forms_close(w->forms);
     fv_scheduler_close(w->answers);
+    fv_worker_draft_close(&w->draft);
     fv_pulse_close(w->pulse);
     fv_conversations_close(w->conversations);
     fv_lengths_close(w->lengths);
@@ -245,7 +247,8 @@ static fv_status open_stages(fv_decode_worker *w) {
                           .pool = w->pool,
                           .bytes_max = w->opt.kv_bytes,
                           .most = w->opt.waiting_max,
-                          .wait_s_max = w->opt.wait_s_max};
+                          .wait_s_max = w->opt.wait_s_max,
+                          .behind_s = w->opt.behind_s};
     FV_TRY(fv_lengths_open(&w->lengths));
     if (!w->opt.reserve_all) w->opens.lengths = w->lengths;
     fv_conversations_options keep = {.bytes_max = w->opt.keep_bytes ? w->opt.keep_bytes
@@ -254,6 +257,9 @@ static fv_status open_stages(fv_decode_worker *w) {
     FV_TRY(fv_conversations_open(&keep, &w->conversations));
     FV_TRY(fv_scheduler_open(e, w->receiver, w->conversations, w->opt.batch_max,
                              w->opt.prompt_tokens, &fv_decode_hooks, &w->answers));
+    if (w->opt.draft)
+        FV_TRY(fv_worker_draft_open(w->opt.draft, e, w->opt.draft_kv_bytes, &w->draft));
+    fv_scheduler_draft_with(w->answers, w->draft.model);
     FV_TRY(fv_pulse_open(&w->pulse));
     fv_scheduler_follow(w->answers, w->pulse);
     fv_scheduler_measure(w->answers, w->lengths);

@@ -51,9 +51,13 @@ typedef struct fv_decode_options {
     fv_grants_options grants; /* fv_grants_options_default() */
     int32_t waiting_max;      /* Opens that wait for memory; more are refused */
     double wait_s_max;        /* longest time that an Open waits */
+    double
+        behind_s; /* longest time that an Open waits for a prompt that is on its way here already; 0: none does */
     /* Reserve memory for all tokens that an answer may have when it begins; otherwise for as many as are expected. */
     bool reserve_all;
-    bool speculate; /* answers run drafts if their requests do not say */
+    bool speculate;                 /* answers run drafts if their requests do not say */
+    const fv_engine_options *draft; /* of the draft model, read by `open`; NULL: none */
+    size_t draft_kv_bytes;          /* limit of its KV; 0: none */
     /* Called on the loop thread when memory was taken or freed, when the requests waiting for it changed,
      * or the number of answers whose readers do not read. May be NULL. */
     void (*on_change)(void *user);

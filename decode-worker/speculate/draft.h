@@ -6,8 +6,10 @@
 #include <stdint.h>
 
 enum {
-    FV_DRAFT_MOST = 8,  /* tokens of a draft */
-    FV_DRAFT_GRADES = 5 /* of how sure a source is; acceptance is measured for each */
+    FV_DRAFT_MOST = 8, /* tokens of a draft */
+    /* of how sure the lookup is, and the draft model's; acceptance is measured for each */
+    FV_DRAFT_MODEL_GRADE = 5,
+    FV_DRAFT_GRADES
 };
 
 typedef struct fv_draft {

@@ -14,7 +14,7 @@ enum {
 };
 
 /* A grade for each number of tokens that are the same. */
-static const int32_t grade_from[FV_DRAFT_GRADES] = {2, 3, 4, 6, 10};
+static const int32_t grade_from[FV_DRAFT_MODEL_GRADE] = {2, 3, 4, 6, 10};
 
 struct fv_lookup {
     int32_t n_before, *before; /* ends with -1, which is no token, if it is not empty */
@@ -107,7 +107,7 @@ static int32_t find(const fv_lookup *k, const int32_t *ids, int32_t end, int32_t
 }
 
 static int32_t grade_of(int32_t n) {
-    int32_t grade = FV_DRAFT_GRADES - 1;
+    int32_t grade = FV_DRAFT_MODEL_GRADE - 1;
     while (grade > 0 && n < grade_from[grade]) grade--;
     return grade;
 }

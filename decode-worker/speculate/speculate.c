@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 /* The acceptance that a grade is expected to have before anything was tried, and for how many tokens that counts. */
-static const float expected[FV_DRAFT_GRADES] = {0.3F, 0.4F, 0.55F, 0.7F, 0.8F};
+static const float expected[FV_DRAFT_GRADES] = {0.3F, 0.4F, 0.55F, 0.7F, 0.8F, 0.6F};
 static const float EXPECTED_WEIGHT = 1;
 static const float KEEP = 0.9F, /* of what was tried remains with every draft of the grade, */
     RECOVER = 0.995F, /* and with every other step, so that a grade is tried again some day */
@@ -20,13 +20,32 @@ static float chance(const fv_speculation *s) {
     return (EXPECTED_WEIGHT * expected[g] + s->kept[g]) / (EXPECTED_WEIGHT + s->tried[g]);
 }
 
-void fv_speculation_propose(fv_speculation *s, const int32_t *ids, int32_t n, int32_t most) {
-    s->draft = (fv_draft){0};
-    if (most < 1) return;
-    s->source.draft(s->source.user, ids, n, most < FV_DRAFT_MOST ? most : FV_DRAFT_MOST, &s->draft);
+/* Ends the draft before an id that no token has. */
+static void cut_at_unknown(fv_speculation *s) {
     int32_t ok = 0;
     while (ok < s->draft.n && s->draft.id[ok] >= 0 && s->draft.id[ok] < s->n_vocab) ok++;
     s->draft.n = ok;
+}
+
+void fv_speculation_propose(fv_speculation *s, const int32_t *ids, int32_t n, int32_t most) {
+    s->draft = (fv_draft){0};
+    s->is_open = false;
+    if (most < 1) return;
+    if (most > FV_DRAFT_MOST) most = FV_DRAFT_MOST;
+    s->source.draft(s->source.user, ids, n, most, &s->draft);
+    cut_at_unknown(s);
+    if (s->draft.n > 0 || !s->model.draft) return;
+    s->draft = (fv_draft){.n = most, .grade = FV_DRAFT_MODEL_GRADE};
+    s->is_open = true;
+}
+
+void fv_speculation_fill(fv_speculation *s, const int32_t *ids, int32_t n) {
+    int32_t most = s->draft.n;
+    if (!s->is_open || most == 0) return;
+    s->draft = (fv_draft){0};
+    s->model.draft(s->model.user, ids, n, most, &s->draft);
+    s->draft.grade = FV_DRAFT_MODEL_GRADE;
+    cut_at_unknown(s);
 }
 
 static int by_gain(const void *a, const void *b) {

@@ -63,6 +63,15 @@ Test(costs, a_disturbed_measurement_is_soon_forgotten) {
     cr_assert_float_eq(fv_step_costs_plain(&c, 1), 0.02, 0.002);
 }
 
+Test(costs, a_step_without_drafts_takes_no_longer_than_one_with_some) {
+    fv_step_costs c = {0};
+    fv_step_costs_note(&c, 1, 0, 0.5); /* disturbed */
+    for (int i = 0; i < 5; i++)
+        fv_step_costs_note(&c, 1, 1, 0.02), fv_step_costs_note(&c, 1, 4, 0.05);
+    cr_assert_float_eq(fv_step_costs_plain(&c, 1), 0.02, 0.02);
+    cr_assert_gt(fv_step_costs_ratio(&c, 1, 4), 1.5);
+}
+
 /* ---- acceptance ----------------------------------------------------------------------------- */
 
 typedef struct fixed {
