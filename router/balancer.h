@@ -22,9 +22,9 @@
  * WHAT IS KEPT. A worker that is thought to keep a beginning of the prompt is taken instead of the better one of two if it
  * is about as early: a prefill worker by the predicted time to the first token, which is that of the work ahead of it and of
  * what is left to compute, and may be half as long again as the other one's, for which the time counts that computing has
- * taken before; a decode worker, which saves the transfer, if it can begin at once and has not many more answers than twice
- * the other one's. So what is kept draws requests, and a worker with many of them passes the next one on to another, which then keeps it, too. Of the workers
- * of the constraints' zone only.
+ * taken before; a decode worker, which saves the transfer or even the prefill, if it can begin at once and has not many more
+ * answers than twice the other one's. So what is kept draws requests, and a worker with many of them passes the next one on
+ * to another, which then keeps it, too. Of the workers of the constraints' zone only.
  *
  * Other routers use the same workers, so a worker's free memory is estimated from its last report
  * and from what this router has sent it. The worker decides. A worker that refuses for lack of

@@ -169,7 +169,8 @@ static void try_start(fv_request *r, double now_s) {
         return;
     }
     const fv_estimate *e = &f->estimate;
-    double seconds = fv_deadline_prefill_s(e, to_p, &r->work);
+    const fv_kept kept = fv_kept_at(r, to_p);
+    double seconds = fv_deadline_prefill_s(e, to_p, &kept.left);
     if (to_d) seconds += fv_deadline_decode_s(e, to_d, &r->work);
     if (check_left(r, seconds, now_s) != FV_OK) {
         fv_dispatch_end_if_hopeless(r, now_s); /* if not, the next draw may give faster workers */

@@ -75,8 +75,8 @@ static void end_if_unread(fv_request *r, double now_s) {
 static void move_stranded(fv_relay *relay) {
     for (fv_request *r = relay->first, *next; r; r = next) {
         next = r->next; /* before it is moved */
-        if (r->state != FV_REQUEST_QUEUED || r->n_token > 0 || r->msg->conversation.len ||
-            fv_fleet_pairs(r->fleet) > 0)
+        if (r->state != FV_REQUEST_QUEUED || r->naming || r->n_token > 0 ||
+            r->msg->conversation.len || fv_fleet_pairs(r->fleet) > 0)
             continue;
         fv_fleet *to;
         const char *model = r->msg->model[0] ? r->msg->model : r->fleet->model;

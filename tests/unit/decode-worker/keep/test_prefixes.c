@@ -295,6 +295,40 @@ Test(prefixes, a_prefix_extends_only_the_one_whose_rows_its_store_uses) {
     close_rig(&rig);
 }
 
+/* ---- routers --------------------------------------------------------------------------------- */
+
+/* Reads the next change; its tokens, or -1: there is none. */
+static int32_t next_change(fv_kept_log *log, uint64_t *cursor, uint64_t *name) {
+    fv_kept_change change = {0};
+    if (fv_kept_log_read(log, cursor, &change, 1) == 0) return -1;
+    *name = change.digest;
+    return (int32_t)change.tokens;
+}
+
+Test(prefixes, routers_are_told_of_links_with_names_that_are_kept_and_given_up) {
+    fv_wire_link link[] = {make_link(1, 64, 0), make_link(2, 70, 0)};
+    fv_kv_pool *pool;
+    fv_kv_shape shape = {.n_layer = 1, .n_kv = 1, .d_head = 4, .dtype = FV_F32};
+    fv_kept_log *log;
+    fv_prefixes *p;
+    uint64_t cursor = 0, name = 0;
+    cr_assert_eq(fv_kv_pool_open(fv_device_host(), &shape, 0, &pool), FV_OK);
+    cr_assert_eq(fv_kept_log_open(16, &log), FV_OK);
+    fv_prefixes_options opt = {.pool = pool, .bytes_max = 1 << 20, .log = log};
+    cr_assert_eq(fv_prefixes_open(&opt, &p), FV_OK);
+    link[1].name = 11;
+    fv_kv *kv = open_text(pool, NULL);
+    fv_prefixes_keep(p, "", link, 2, 0, 80, kv);
+    cr_assert(next_change(log, &cursor, &name) == 70 && name == 11);
+    cr_assert_eq(next_change(log, &cursor, &name), -1, "the other link has no name");
+    fv_kv_close(kv);
+    fv_prefixes_drop(p, false);
+    cr_assert(next_change(log, &cursor, &name) == 0 && name == 11);
+    fv_prefixes_close(p);
+    fv_kept_log_close(log);
+    fv_kv_pool_close(pool);
+}
+
 /* ---- owners ---------------------------------------------------------------------------------- */
 
 Test(prefixes, what_one_gives_up_for_another_is_what_was_used_longest_ago) {

@@ -374,3 +374,39 @@ Test(prefix, drafts_stay_within_the_limit_together) {
     fv_prefix_cache_close(c);
     fv_kv_pool_close(pool);
 }
+
+/* Reads the next change; its tokens, or -1: there is none. */
+static int32_t next_change(fv_kept_log *log, uint64_t *cursor, uint64_t *name) {
+    fv_kept_change change = {0};
+    if (fv_kept_log_read(log, cursor, &change, 1) == 0) return -1;
+    *name = change.digest;
+    cr_assert(change.tokens == 0 || change.seconds > 0);
+    return (int32_t)change.tokens;
+}
+
+Test(prefix, routers_are_told_of_links_with_names_that_are_kept_and_given_up) {
+    const size_t one = 230 * per_row + 6 * 300;
+    fv_prefix_cache *c = open_cache(one + one / 2); /* room for one prompt */
+    fv_kv_pool *pool = open_pool();
+    fv_kept_log *log;
+    uint64_t cursor = 0, name = 0;
+    sample a = make("", 230, 1, -1), b = make("", 230, 2, 0);
+    cr_assert_eq(fv_kept_log_open(16, &log), FV_OK);
+    fv_prefix_cache_log(c, log);
+    const int32_t image = link_of(&a, 149);
+    a.link[image].name = 11;
+    b.link[image].name = 12;
+    fv_prefix_tell(c, a.link, a.n_link); /* nothing is kept yet */
+    cr_assert_eq(next_change(log, &cursor, &name), -1);
+    (void)answer(c, pool, &a);
+    fv_prefix_tell(c, a.link, a.n_link);
+    cr_assert(next_change(log, &cursor, &name) == 150 && name == 11);
+    cr_assert_eq(next_change(log, &cursor, &name), -1);
+    (void)answer(c, pool, &b);
+    fv_prefix_tell(c, b.link, b.n_link);
+    cr_assert(next_change(log, &cursor, &name) == 0 && name == 11);
+    cr_assert(next_change(log, &cursor, &name) == 150 && name == 12);
+    fv_prefix_cache_close(c);
+    fv_kept_log_close(log);
+    fv_kv_pool_close(pool);
+}
