@@ -59,13 +59,16 @@ size_t fv_kv_share_cost(const fv_kv *kv, int32_t n_text);
 struct fv_kv_prefix {
     int32_t n_text, n_visual; /* at most the share's */
     int32_t visual_rows;      /* of the whole prompt, at least n_visual */
+    /* The share is needed for the call only if one that it extends has all rows that are not copied. */
+    bool brief;
 };
 
 /* Bytes of the pool that a store with this prefix, not of copies, does not need itself. */
 size_t fv_kv_prefix_bytes(const fv_kv_shape *shape, const fv_kv_prefix *p);
 
 /* Begins an empty store with rows of a share, and allocates the extents for all of the prompt's visual rows. The
- * store uses the share until it closes, or not at all if it evicts rows: then all rows are copies. FV_EBUSY, FV_ENOMEM: close the store. */
+ * store uses the share (with `brief` perhaps only one that it extends) until it closes, or not at all if it evicts rows:
+ * then all rows are copies. FV_EBUSY, FV_ENOMEM: close the store. */
 fv_status fv_kv_adopt(fv_kv *kv, fv_kv_share *s, const fv_kv_prefix *p);
 
 /* Rows of a head that are the share's and never change. */

@@ -236,6 +236,17 @@ static fv_status start_decode(fv_attempt *a) {
 
 /* ---- prefill ---------------------------------------------------------------------------- */
 
+/* The decode worker computes the end of the prompt and the first token. How long that takes says nothing about prefill. */
+static fv_status begin_at_decode(fv_attempt *a) {
+    if (a->first_done || !a->ticket || !a->d.worker)
+        return FV_FAIL(FV_EDATA, "no decode worker can compute the first token");
+    a->first_done = true;
+    fv_reservation_prompt_done(&a->p);
+    fv_status st = start_decode(a);
+    if (st != FV_OK) fail(a, st, (fv_failure){0});
+    return FV_OK;
+}
+
 static fv_status on_begun(fv_attempt *a, grpc_byte_buffer *message) {
     ProtobufCMessage *m;
     FV_TRY(fv_rpc_unpack(&fovea__handoff__v1__prefill_event__descriptor, message, &a->arena, &m));
@@ -252,7 +263,7 @@ static fv_status on_begun(fv_attempt *a, grpc_byte_buffer *message) {
     a->bytes_bound = b->bytes_bound;
     if (b->bytes_reserved) fv_reservation_resize(&a->d, b->bytes_reserved);
     a->events->begun(a->req);
-    return FV_OK;
+    return b->first_by_decode && a->req ? begin_at_decode(a) : FV_OK;
 }
 
 /* Whether the replayed tokens were already the whole answer: the worker sends the reason and no token. */

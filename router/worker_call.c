@@ -78,6 +78,11 @@ fv_status fv_worker_call_decode(fv_worker_call *c, const fv_request *r,
     m.special_tokens = r->msg->special_tokens;
     m.include_stop = r->msg->include_stop;
     m.continue_text = r->msg->continue_text;
+    if (r->msg->speculation_case) {
+        m.speculation_case = FOVEA__HANDOFF__V1__DECODE_REQUEST__SPECULATION_SPECULATE;
+        m.speculate = r->msg->speculate;
+    }
+    m.prediction = r->msg->prediction;
     m.n_replay = from->n_replay;
     m.replay = r->id_of;
     if (!from->ticket)
@@ -140,6 +145,7 @@ fv_status fv_worker_call_prefill(fv_worker_call *c, const fv_request *r,
     m.replay = r->id_of;
     m.reserve_all = fv_request_reserves_all(r);
     m.open_ended = r->need.open_ended;
+    m.may_leave_rest = true;
     m.reasoning = (char *)(uintptr_t)reasoning_of(r);
     Fovea__Handoff__V1__PromptEnd end[FV_PARTS_MAX], *ends[FV_PARTS_MAX];
     list_ends(r, end, ends, &m);

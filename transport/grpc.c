@@ -22,6 +22,7 @@ void fv_grpc_unref(fv_grpc_transfer *x) {
     free(x->pair_token);
     free(x->links);
     free(x->names);
+    free(x->ids);
     free(x);
 }
 /* ---- the computing thread's side -------------------------------------------------------- */
@@ -44,8 +45,9 @@ static fv_status grpc_open(fv_transport *t, const fv_hello *hello, const fv_gran
     x->pair_token = copy(asking->pair_token);
     x->links = malloc((size_t)hello->n_link * FV_LINK_BYTES + 1);
     x->names = malloc(((size_t)hello->n_link + 1) * sizeof *x->names);
+    x->ids = malloc(((size_t)hello->n_tail + 1) * sizeof *x->ids);
     if (!x->policy || !x->request_id || !x->tenant || !x->adapter || !x->open_token ||
-        !x->pair_token || !x->links || !x->names) {
+        !x->pair_token || !x->links || !x->names || !x->ids) {
         atomic_store(&x->refs, 1);
         fv_grpc_unref(x);
         return FV_FAIL(FV_ENOMEM, "out of memory for a hand-off");
@@ -62,6 +64,8 @@ static fv_status grpc_open(fv_transport *t, const fv_hello *hello, const fv_gran
         if (x->names[i]) x->n_name = hello->n_link;
     }
     x->hello.link = NULL;
+    for (uint32_t i = 0; i < hello->n_tail; i++) x->ids[i] = (uint32_t)hello->tail[i];
+    x->hello.tail = NULL;
     x->tail = &x->first;
     fv_grpc_init_oob(x);
     x->opened.done = done;

@@ -274,6 +274,9 @@ static void on_answered(fv_answer *x, fv_status st, const fv_answer_report *a) {
     out->bytes_tables_end = a->bytes_tables_end;
     out->entries_evicted = a->entries_evicted;
     out->s_decode = a->s_decode;
+    out->n_drafted = a->n_drafted;
+    out->n_drafts_kept = a->n_drafts_kept;
+    out->s_drafts_saved = a->s_drafts_saved;
     out->recompressed = a->recompressed;
     out->kept = a->keep_s > 0;
     memcpy(out->conversation, a->conversation, sizeof out->conversation);
@@ -372,6 +375,9 @@ fv_status fv_local_begin(fv_local *l, const fv_ask *ask, const fv_ask_hooks *hoo
                           .rules = {.grammar = ask->form},
                           .n_forced = ask->n_forced,
                           .forced = ask->forced,
+                          .speculate = ask->speculate,
+                          .prediction = ask->prediction,
+                          .n_prediction = ask->prediction ? strlen(ask->prediction) : 0,
                           .digests = true},
                .l = l,
                .ask = *ask,

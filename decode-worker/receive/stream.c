@@ -364,6 +364,7 @@ fv_status fv_import_open(const fv_receiver_options *opt, const fv_hello *hello,
     l->hello.owner = l->hello.adapter =
         NULL; /* the offer's strings and arrays were borrowed for the call */
     l->hello.link = l->link;
+    l->hello.tail = NULL;
     *out = l;
     return FV_OK;
 }
@@ -397,7 +398,7 @@ static fv_status release(fv_import *l) {
     fv_received *got = &l->got;
     size_t before = fv_kv_pool_used(l->opt->pool);
     if (got->plan.text.bits == 0) {
-        got->bytes_surplus = fv_kv_release_unused(got->kv, got->n_reserved);
+        got->bytes_surplus = fv_kv_release_unused(got->kv, got->n_reserved + got->n - got->n_held);
         return FV_OK;
     }
     got->text = (fv_text_codes){.rule = got->plan.text, .n_prompt = got->n};
@@ -414,6 +415,7 @@ fv_status fv_import_finish(fv_import *l) {
     for (int32_t layer = 0; layer < l->shape->n_layer; layer++)
         if (l->mask[layer]) fv_kv_mask(l->got.kv, layer, l->mask[layer]);
     FV_TRY(release(l));
+    l->committed = true;
     fv_import_keep(l);
     return FV_OK;
 }

@@ -101,6 +101,20 @@ fv_status fv_chain_make(const fv_chain_base *base, const fv_chain_prompt *prompt
     return FV_OK;
 }
 
+fv_status fv_chain_continue(const fv_chain_prompt *prompt, const fv_chain_link *from,
+                            fv_chain_link *link, int32_t *n_link) {
+    const fv_chain_prompt text = {.n = prompt->n, .ids = prompt->ids, .rope_map = prompt->rope_map};
+    cutter c = {.prompt = &text,
+                .end = from->end,
+                .n_text = from->n_text,
+                .n_visual = from->n_visual,
+                .key = from->key};
+    int32_t n = 0;
+    while (c.end < text.n) FV_TRY(next_link(&c, &link[n++]));
+    *n_link = n;
+    return FV_OK;
+}
+
 int32_t fv_chain_common(const fv_chain_link *a, int32_t n_a, const fv_chain_link *b, int32_t n_b) {
     int32_t n = 0, end = n_a < n_b ? n_a : n_b;
     while (n < end) { /* a key in common means that all before it are */

@@ -161,6 +161,7 @@ static fv_status ask_for_room(fv_task *t) {
     t->opened_s = fv_clock_s();
     fv_export_request req = fv_prefill_job_export(j);
     req.asking = asking_of(t, t->opened_s);
+    req.may_leave_rest = fv_task_offers_rest(t);
     t->state = FV_TASK_OPENING;
     return fv_fail_origin(fv_export_begin(t->transport, &req, &t->ship), FV_ORIGIN_HANDOFF);
 }
