@@ -26,9 +26,10 @@ enum {
 typedef struct fv_wire_link {
     uint8_t key[FV_LINK_KEY_BYTES];
     uint32_t n_text, n_visual; /* tokens from the prompt's first one to the link's end */
+    uint64_t name; /* the routers' (PromptEnd in handoff.proto); 0: none. Not part of the bytes */
 } fv_wire_link;
 
-/* Writes n links, FV_LINK_BYTES each. */
+/* Writes n links, FV_LINK_BYTES each, without their names. */
 void fv_links_put(const fv_wire_link *link, uint32_t n, uint8_t *out);
 
 /* Reads links into link[FV_LINKS_MAX]. INVALID: a part of a link, or too many. */

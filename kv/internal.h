@@ -8,6 +8,7 @@
  *   columns.c      values beside the rows
  *   rows.c         memory of raw rows; appending
  *   rows_keep.c    keeping, moving and dropping raw rows
+ *   rows_cut.c     taking back the newest text rows
  *   packed_set.c   tables that layers with the same packed rows share
  *   packed.c       packed blocks
  *   packed_keep.c  dropping packed rows

@@ -18,6 +18,7 @@
 #include <string.h>
 
 #include "common/clock.h"
+#include "router/kept.h"
 #include "rpc/message.h"
 
 typedef Fovea__Handoff__V1__PrefillEvent prefill_event;
@@ -255,6 +256,7 @@ static fv_status on_begun(fv_attempt *a, grpc_byte_buffer *message) {
     a->thinks = b->thinks;
     a->thought = b->thought;
     a->n_prompt_cached = b->n_prompt_cached;
+    if (a->p.worker) fv_kept_correct(a->req, a->p.worker, b->caches, b->n_prompt_cached, &a->hoped);
     fv_reservation_resize(&a->d, b->bytes_bound);
     /* The worker sends Begun after it has decoded the images. */
     fv_reservation_images_decoded(&a->p);
@@ -276,6 +278,9 @@ static void measure_prefill(fv_attempt *a) {
     if (!a->waited_for_memory && a->n_prompt_cached == 0)
         fv_estimate_prefilled(&a->req->fleet->estimate, p ? &p->pace : NULL, a->p.prompt_ahead,
                               tokens_s(a, now_s - a->p.taken_s), now_s);
+    if (!a->waited_for_memory && 2 * a->n_prompt_cached > a->n_prompt)
+        fv_estimate_kept(&a->req->fleet->estimate, p ? &p->pace : NULL, a->p.n_ahead,
+                         now_s - a->p.taken_s, now_s);
     fv_reservation_prompt_done(&a->p);
     a->token_s = now_s;
 }
@@ -393,12 +398,17 @@ void fv_attempt_need(const fv_request *r, fv_constraints *c) {
 
 fv_status fv_attempt_start(fv_attempt *a, fv_registered_worker *p, fv_registered_worker *d) {
     const fv_request *r = a->req;
-    fv_worker_need of_p = {.pixels = r->need.pixels, .suspect = r->n_lost > 0};
+    const fv_kept kept = fv_kept_at(r, p);
+    fv_worker_need of_p = {.pixels = kept.left.pixels, .suspect = r->n_lost > 0};
     fv_constraints at_d = {.ignore_slots = true};
     fv_attempt_need(r, &at_d);
     fv_worker_need of_d = {.bytes = d ? fv_balance_bytes(d, &at_d) : 0, .suspect = r->n_lost > 0};
     fv_reservation_take(&a->p, p, &of_p, fv_clock_s());
-    fv_reservation_queue_prompt(&a->p, r->work.prompt);
+    fv_reservation_queue_prompt(&a->p, kept.left.prompt);
+    a->hoped = kept;
+    fv_kept_count(r, &kept);
+    fv_kept_expect(r, p);
+    if (d) fv_kept_expect(r, d);
     bool waits = d && !fv_registered_worker_has_room(d, &at_d);
     if (d) fv_reservation_take(&a->d, d, &of_d, fv_clock_s());
     if (waits) fv_reservation_mark_waiting(&a->d);

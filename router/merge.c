@@ -29,6 +29,9 @@ static fv_status add_decode(const report_message *b, fv_arena *arena, report_mes
         out->bytes_visual = b->bytes_visual;
         out->bytes_text = b->bytes_text;
     }
+    out->n_drafted = b->n_drafted;
+    out->n_drafts_kept = b->n_drafts_kept;
+    out->seconds_drafts_saved = b->seconds_drafts_saved;
     return FV_OK;
 }
 

@@ -194,6 +194,8 @@ void fv_grpc_on_begin(fv_rpc_op *op, bool ok) {
     m.tenant = x->tenant;
     m.tenant_kv_bytes = x->asking.tenant_bytes;
     m.links = (ProtobufCBinaryData){(size_t)x->hello.n_link * FV_LINK_BYTES, x->links};
+    m.n_names = x->n_name;
+    m.names = x->names;
     m.n_tail = x->hello.n_tail;
     m.tail = x->ids;
     m.may_leave_rest = x->hello.may_leave_rest;

@@ -112,6 +112,7 @@ static void remove_links(fv_prefixes *p, prefix *x) {
         if (x->entry[i].tail) hide_tail(x->entry[i].tail);
         while (*at != &x->entry[i]) at = &(*at)->next;
         *at = x->entry[i].next;
+        if (x->entry[i].link.name) fv_kept_log_drop(p->opt.log, x->entry[i].link.key);
     }
     p->n_entry -= x->n;
 }
@@ -308,6 +309,14 @@ static holder *take_holder(fv_prefixes *p, const char *name) {
     return h ? h : holder_new(p, name);
 }
 
+/* A store's beginning that is to be kept, after what was found of it. */
+typedef struct beginning {
+    fv_kv *kv;
+    bool copied;       /* its rows will move */
+    fv_kv_share *base; /* with copied: of what was found, */
+    fv_kv_prefix found;
+} beginning;
+
 /* Contents of a new prefix. */
 typedef struct contents {
     const fv_wire_link *link; /* [n] that are new */
@@ -317,13 +326,18 @@ typedef struct contents {
     uint32_t n_tail;
 } contents;
 
+static fv_status share_new(const beginning *b, const contents *c, fv_kv_share **out) {
+    if (!b->copied) return fv_kv_share_make(b->kv, c->n_text, c->n_visual, out);
+    return fv_kv_share_copy(b->kv, b->base, &b->found, c->n_text, c->n_visual, out);
+}
+
 /* Makes a prefix of a store's first rows. The holder comes last: making a share may give up prefixes, and with them
  * their holders. */
-static fv_status prefix_new(fv_prefixes *p, const char *name, const contents *c, fv_kv *kv,
+static fv_status prefix_new(fv_prefixes *p, const char *name, const contents *c, const beginning *b,
                             prefix **out) {
     prefix *x = calloc(1, sizeof *x + c->n * sizeof *x->entry + c->n_tail * sizeof *x->tail);
-    fv_status st = x ? fv_kv_share_make(kv, c->n_text, c->n_visual, &x->share)
-                     : FV_FAIL(FV_ENOMEM, "out of memory for a prefix");
+    fv_status st =
+        x ? share_new(b, c, &x->share) : FV_FAIL(FV_ENOMEM, "out of memory for a prefix");
     if (st == FV_OK && !(x->of = take_holder(p, name)))
         st = FV_FAIL(FV_ENOMEM, "out of memory for the holder of a prefix");
     if (st != FV_OK) {
@@ -351,17 +365,28 @@ static prefix *used_by(const entry *e, const fv_kv *kv) {
     return x;
 }
 
-/* Adds a prefix that extends `base`, which stays meanwhile, as the store uses it. NULL: it is not kept. */
-static prefix *add(fv_prefixes *p, const char *owner, prefix *base, const contents *c, fv_kv *kv) {
+/* Tells the log of links that are here: KV that is not sent again, which takes hardly time. */
+static void log_links(const fv_prefixes *p, const fv_wire_link *link, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++) {
+        const fv_kept_change kept = {.digest = link[i].name,
+                                     .tokens = link[i].n_text + link[i].n_visual};
+        if (link[i].name) fv_kept_log_keep(p->opt.log, link[i].key, &kept);
+    }
+}
+
+/* Adds a prefix that extends `base`, which stays meanwhile, as it is in use. NULL: it is not kept. */
+static prefix *add(fv_prefixes *p, const char *owner, prefix *base, const contents *c,
+                   const beginning *b) {
     prefix *x;
-    if (!make_room(p, owner, fv_kv_share_cost(kv, c->n_text))) return NULL;
-    if (prefix_new(p, owner, c, kv, &x) != FV_OK) {
+    if (!make_room(p, owner, fv_kv_share_cost(b->kv, c->n_text))) return NULL;
+    if (prefix_new(p, owner, c, b, &x) != FV_OK) {
         FV_LOG(DEBUG, DECODE, "event=prefix-not-kept reason=\"%s\"", fv_last_error());
         return NULL;
     }
     x->base = base;
     append(p, x);
     add_links(p, x, c->link);
+    log_links(p, c->link, c->n);
     touch(p, x);
     size_t bytes = fv_kv_share_bytes(x->share);
     x->of->bytes += bytes;
@@ -376,18 +401,43 @@ static bool may_keep(const fv_prefixes *p, const entry *e, const fv_kv *kv) {
     return p->opt.bytes_max > 0 && fits && fv_kv_is_uniform(kv);
 }
 
+static bool will_move_rows(const fv_kv *kv) {
+    return fv_kv_get_sequence(kv)->accum != FV_ACCUM_NONE;
+}
+
+/* Keeps copies of rows that will move, after those of a link that was found, or NULL. */
+static void keep_copies(fv_prefixes *p, const char *owner, const entry *e, const contents *c,
+                        fv_kv *kv) {
+    beginning b = {.kv = kv, .copied = true};
+    if (p->opt.bytes_max == 0 || !fv_kv_is_uniform(kv)) return;
+    if (!e) {
+        (void)add(p, owner, NULL, c, &b);
+        return;
+    }
+    b.base = e->of->share;
+    b.found =
+        (fv_kv_prefix){.n_text = (int32_t)e->link.n_text, .n_visual = (int32_t)e->link.n_visual};
+    fv_kv_share_use(b.base); /* the store uses another one, or none */
+    (void)add(p, owner, e->of, c, &b);
+    fv_kv_share_unuse(b.base);
+}
+
 void fv_prefixes_keep(fv_prefixes *p, const char *owner, const fv_wire_link *link, uint32_t n,
                       uint32_t n_found, uint32_t n_tokens, fv_kv *kv) {
     uint32_t found;
     n = usable(link, n, n_tokens);
     const entry *e = longest(p, holder_of(p, owner), link, n, &found);
-    if (n <= n_found || found != n_found || !may_keep(p, e, kv)) return;
+    log_links(p, link, found);
+    if (n <= n_found || found != n_found) return;
     const fv_wire_link *last = &link[n - 1];
     const contents c = {.link = link + found,
                         .n = n - found,
                         .n_text = (int32_t)last->n_text,
                         .n_visual = (int32_t)last->n_visual};
-    (void)add(p, owner, used_by(e, kv), &c, kv);
+    if (will_move_rows(kv))
+        keep_copies(p, owner, e, &c, kv);
+    else if (may_keep(p, e, kv))
+        (void)add(p, owner, used_by(e, kv), &c, &(beginning){.kv = kv});
 }
 
 /* Lets the tail of a prefix be found after a link, instead of the one that was. */
@@ -410,14 +460,15 @@ void fv_prefixes_extend(fv_prefixes *p, const char *owner, const fv_wire_link *l
     uint32_t found;
     const fv_wire_link *last = &link[n - 1];
     entry *e = longest(p, holder_of(p, owner), link, n, &found);
-    if ((found == n && has_tail(e, tail, n_tail)) || !may_keep(p, e, kv)) return;
+    if ((found == n && has_tail(e, tail, n_tail)) || will_move_rows(kv) || !may_keep(p, e, kv))
+        return;
     const contents c = {.link = link + found,
                         .n = n - found,
                         .n_text = (int32_t)(last->n_text + n_tail),
                         .n_visual = (int32_t)last->n_visual,
                         .tail = tail,
                         .n_tail = n_tail};
-    prefix *x = add(p, owner, used_by(e, kv), &c, kv);
+    prefix *x = add(p, owner, used_by(e, kv), &c, &(beginning){.kv = kv});
     if (!x || n_tail == 0) return;
     /* Making room may have given up the prefix of the link, if the store does not use that itself. */
     e = x->n ? &x->entry[x->n - 1] : entry_of(p, x->of, last);

@@ -15,6 +15,7 @@
  *
  * For the pool's thread. */
 #include "handoff/links.h"
+#include "kv/cache/kept_log.h"
 #include "kv/share.h"
 
 typedef struct fv_prefixes_options {
@@ -22,6 +23,7 @@ typedef struct fv_prefixes_options {
     size_t bytes_max; /* of all prefixes, in use or not; 0: nothing is kept */
     size_t
         owner_max; /* of one tenant's, of bytes_max; requests without a tenant have no such limit */
+    fv_kept_log *log; /* learns which links with names are here; borrowed; NULL: none */
 } fv_prefixes_options;
 
 typedef struct fv_prefixes_counters {

@@ -95,6 +95,9 @@ fv_status fv_import_fill_state(fv_import *l, uint64_t offset, const void *p, siz
 uint32_t fv_import_rows(const fv_import *l, int32_t layer, int32_t head, fv_kv_segment seg);
 uint64_t fv_import_rows_due(const fv_import *l, int32_t h0, int32_t h1);
 
+/* Values of accumulators that come for a segment: of all its rows, of those that are not sent, too. */
+uint64_t fv_import_accum_due(const fv_import *l);
+
 /* 2: keys and values come; 1: values only, as keys are another layer's. */
 uint64_t fv_import_parts(const fv_import *l, int32_t layer, fv_kv_segment seg);
 
@@ -127,6 +130,9 @@ fv_status fv_import_find_kept(fv_import *l);
 void fv_import_forgo_kept(fv_import *l);
 
 /* Tokens of a segment that are left out of the stream. */
+/* Bytes of the pool that a request need not reserve, because it uses kept rows where they are. */
+size_t fv_import_kept_bytes(const fv_import *l);
+
 int32_t fv_import_left_out(const fv_import *l, fv_kv_segment seg);
 
 /* Checks KEPT against the grant and the prompt, and puts the rows into the store. */

@@ -5,11 +5,18 @@
 
 #include "decode-worker/receive/internal.h"
 
-/* Whether the policy leaves the rows of a prompt as they are. */
+/* Whether answers evict rows one by one: then the request has copies. */
+static bool evicts(const fv_import *l) { return l->got.plan.accum.kind != FV_ACCUM_NONE; }
+
+/* Whether the policy leaves the rows of a prompt as they are, until the answer begins. */
 static bool is_raw(const fv_import *l) {
     const fv_decode_plan *p = &l->got.plan;
-    return p->dup_max == 0 && p->text_keys.rank == 0 && p->text.bits == 0 && !p->evict &&
-           p->accum.kind == FV_ACCUM_NONE && l->hello.n_reused_text == 0;
+    return p->dup_max == 0 && p->text_keys.rank == 0 && p->text.bits == 0 &&
+           (!p->evict || evicts(l)) && l->hello.n_reused_text == 0;
+}
+
+size_t fv_import_kept_bytes(const fv_import *l) {
+    return l->n_kept && !evicts(l) ? fv_kv_prefix_bytes(l->shape, &l->kept) : 0;
 }
 
 static uint32_t tokens_of(const fv_import *l) { return l->hello.n_text + l->hello.n_visual; }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "decode-worker/schedule/drafts.h"
 #include "kv/packed.h"
 
 static fv_status open_sequence(const fv_answer_sources *a, fv_answer *x, const int32_t *ids,
@@ -20,7 +21,8 @@ static fv_status open_sequence(const fv_answer_sources *a, fv_answer *x, const i
     opt.continue_text = x->continue_text;
     opt.n_forced = x->n_forced;
     opt.forced = x->forced;
-    return fv_fail_caller(fv_generation_open(&opt, a->engine->tok, ids, n, n_prompt, &x->seq));
+    FV_TRY(fv_fail_caller(fv_generation_open(&opt, a->engine->tok, ids, n, n_prompt, &x->seq)));
+    return fv_answer_begin_drafts(a->engine, a->draft_model, x);
 }
 
 /* Checks that the prompt ends with the replayed tokens and that the hand-off's token follows them. */

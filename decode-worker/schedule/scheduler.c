@@ -10,6 +10,7 @@
 #include "common/log.h"
 #include "decode-worker/keep/answer.h"
 #include "decode-worker/schedule/begin.h"
+#include "decode-worker/schedule/drafts.h"
 #include "decode-worker/schedule/memory.h"
 #include "decode-worker/schedule/shares.h"
 #include "kv/packed.h"
@@ -45,7 +46,7 @@ fv_status fv_scheduler_open(const fv_engine *engine, fv_receiver *receiver,
     *a = (fv_scheduler){.engine = engine,
                         .receiver = receiver,
                         .conversations = conversations,
-                        .from = {engine, conversations},
+                        .from = {.engine = engine, .conversations = conversations},
                         .batch_max = batch_max,
                         .hooks = *hooks};
     fv_status st = fv_batch_open(engine->dec, batch_max, prompt_tokens, &a->batch);
@@ -78,6 +79,8 @@ uint64_t fv_scheduler_preempted_for_memory(const fv_scheduler *a) {
 void fv_scheduler_measure(fv_scheduler *a, fv_lengths *lengths) { a->lengths = lengths; }
 
 void fv_scheduler_keep(fv_scheduler *a, fv_prefixes *prefixes) { a->prefixes = prefixes; }
+
+void fv_scheduler_draft_with(fv_scheduler *a, fv_draft_model *m) { a->from.draft_model = m; }
 
 fv_batch *fv_scheduler_batch(fv_scheduler *a) { return a->batch; }
 
@@ -166,6 +169,7 @@ static void leave(fv_scheduler *a, fv_answer *x) {
     fv_rerun_free(&x->rerun);
     free(x->link);
     x->link = NULL;
+    fv_answer_end_drafts(x);
     x->seq = NULL;
 }
 
@@ -201,6 +205,9 @@ static void report_answer(const fv_answer *x, fv_answer_report *r) {
     r->s_decode =
         x->t_last - (x->follows || x->first_held || x->begins ? x->t_token : x->t_attached);
     r->recompressed = x->session->text.rule.bits ? x->session->text.report : x->again.report;
+    r->n_drafted = x->spec.n_drafted;
+    r->n_drafts_kept = x->spec.n_kept;
+    r->s_drafts_saved = x->spec.s_saved;
     strcpy(r->policy, x->session->policy);
     if (x->follows) report_follow_up(x, n_prompt, r);
     if (x->begins) report_prompt(x, n_prompt, r);
@@ -358,6 +365,7 @@ static void join(fv_scheduler *a, fv_answer *x) {
         end(a, x, st);
         return;
     }
+    if (x->lookup) fv_batch_speculate(a->batch, x->seq, &x->spec);
     if (first) x->t_joined = fv_clock_s();
     set_phase(a, x, FV_ANSWER_RUNNING);
 }
@@ -476,8 +484,10 @@ static fv_status take_token(fv_scheduler *a, fv_answer *x, const fv_batch_event 
 
 static void on_event(void *ctx, const fv_batch_event *e) {
     fv_answer *x = e->user;
-    fv_share_charge(x->share, e->n_rows);
+    fv_share_charge(x->share, e->n_rows + e->n_wasted);
     x->n_run += e->n_rows;
+    if (x->failed.status != FV_OK && e->finish == FV_FINISH_NOT)
+        return; /* an earlier token of the step */
     fv_status st = take_token(ctx, x, e);
     if (st == FV_OK && e->finish != FV_FINISH_NOT)
         complete(ctx, x);
@@ -531,6 +541,7 @@ bool fv_scheduler_step(fv_scheduler *a) {
     finalize_one(a);
     advance(a);
     feed_all(a);
+    for (fv_answer *x = a->first; x; x = x->next) x->spec.rows_end = x->rows_end;
     if (fv_batch_count(a->batch) > 0) end_failed(a, fv_batch_step(a->batch, on_event, a));
     check(a);
     return a->count[FV_ANSWER_RUNNING] + fv_shares_waiting(&a->shares) +

@@ -150,12 +150,18 @@ static void on_offered(fv_rpc_op *op, bool ok) {
     request_unref(r);
 }
 
-static fv_status read_links(request *r, const ProtobufCBinaryData *links) {
+static fv_status read_links(request *r, const Fovea__Handoff__V1__OpenRequest *q) {
+    const ProtobufCBinaryData *links = &q->links;
+    if (q->n_names && q->n_names * FV_LINK_BYTES != links->len)
+        return FV_FAIL(FV_EINVAL, "the prompt has %zu names of links, and %zu bytes of links",
+                       q->n_names, links->len);
     if (links->len == 0) return FV_OK;
     r->link = malloc(FV_LINKS_MAX * sizeof *r->link);
     if (!r->link) return FV_FAIL(FV_ENOMEM, "out of memory for the links of a prompt");
     r->open.hello.link = r->link;
-    return fv_links_get(links->data, links->len, r->link, &r->open.hello.n_link);
+    FV_TRY(fv_links_get(links->data, links->len, r->link, &r->open.hello.n_link));
+    for (size_t i = 0; i < q->n_names; i++) r->link[i].name = q->names[i];
+    return FV_OK;
 }
 
 static fv_status read_tail(request *r, const uint32_t *id, size_t n) {
@@ -214,7 +220,7 @@ static fv_status open_message(fv_rpc_call *c, grpc_byte_buffer *message) {
     r->open.wait_s = 1e-3 * q->wait_ms;
     r->open.resolved = on_resolved;
     hello->may_leave_rest = q->may_leave_rest;
-    FV_TRY(read_links(r, &q->links)); /* the end of the call frees r */
+    FV_TRY(read_links(r, q)); /* the end of the call frees r */
     FV_TRY(read_tail(r, q->tail, q->n_tail));
     r->refs++;
     fv_status st = fv_jobs_post(r->w->jobs, &r->job);

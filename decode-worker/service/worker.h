@@ -26,6 +26,7 @@
 #include "common/pulse.h"
 #include "decode-worker/receive/receive.h"
 #include "inference.pb-c.h"
+#include "kv/cache/kept_log.h"
 #include "model/engine.h"
 #include "rpc/server.h"
 #include "serving/caller.h"
@@ -54,6 +55,9 @@ typedef struct fv_decode_options {
         behind_s; /* longest time that an Open waits for a prompt that is on its way here already; 0: none does */
     /* Reserve memory for all tokens that an answer may have when it begins; otherwise for as many as are expected. */
     bool reserve_all;
+    bool speculate;                 /* answers run drafts if their requests do not say */
+    const fv_engine_options *draft; /* of the draft model, read by `open`; NULL: none */
+    size_t draft_kv_bytes;          /* limit of its KV; 0: none */
     /* Called on the loop thread when memory was taken or freed, when the requests waiting for it changed,
      * or the number of answers whose readers do not read. May be NULL. */
     void (*on_change)(void *user);
@@ -88,6 +92,9 @@ void fv_decode_worker_drain(fv_decode_worker *w);
 /* Returns whether a draining worker has nothing in hand. From then on it refuses every Open, so that its server
  * may stop: each granted hand-off has become an answer, or its lease has expired. */
 bool fv_decode_worker_idle(const fv_decode_worker *w);
+
+/* Returns what the worker keeps of prompts, for its routers; valid until `closed`. */
+fv_kept_log *fv_decode_worker_kept(const fv_decode_worker *w);
 
 /* Returns the list of running answers; valid until `closed`. */
 fv_pulse *fv_decode_worker_pulse(const fv_decode_worker *w);

@@ -72,7 +72,7 @@ static fv_status next_link(cutter *c, fv_chain_link *out) {
     else
         hash_text(c, &d);
     FV_TRY(fv_digest_end(&d, c->key.bytes));
-    *out = (fv_chain_link){c->key, c->end, c->n_text, c->n_visual};
+    *out = (fv_chain_link){c->key, c->end, c->n_text, c->n_visual, 0};
     return FV_OK;
 }
 

@@ -29,6 +29,7 @@ typedef struct fv_chain_link {
     fv_chain_key key;
     int32_t end;              /* prompt rows (positions) covered, from the first on */
     int32_t n_text, n_visual; /* text rows and visual rows among them; their sum is `end` */
+    uint64_t name;            /* the routers' name of it (kv/cache/kept_log.h); 0: none */
 } fv_chain_link;
 
 /* The inputs that the KV of every row depends on. Texts are borrowed; NULL is like "". */

@@ -443,9 +443,11 @@ static fv_status send_data(fv_export *s, int32_t layer, fv_kv_segment seg) {
     return FV_OK;
 }
 
+/* Whether anything of a segment is sent: rows, or values of accumulators, which the other side never has. */
 static bool any_rows(const fv_export *s, int32_t layer, fv_kv_segment seg) {
+    const bool all = fv_accum_width(s->req.kv) > 0;
     for (int32_t g = 0; g < s->shape->n_kv; g++)
-        if (to_send(s, layer, g, seg) > 0) return true;
+        if (to_send(s, layer, g, seg) + (all ? s->kept[seg] : 0) > 0) return true;
     return false;
 }
 

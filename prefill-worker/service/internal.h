@@ -179,6 +179,7 @@ typedef struct fv_prefill_line {
     fv_kv_pool *pool;
     fv_image_cache *cache;
     fv_prefix_cache *prefixes;
+    fv_kept_log *kept;    /* of prefixes, for the routers */
     double seconds_row;   /* that a row of a prompt takes, about; 0: not known yet */
     size_t bytes_storing; /* of segments on their way to the tier */
     float *logits;        /* [batch, vocab] */

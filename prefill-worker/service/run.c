@@ -330,6 +330,8 @@ fv_status fv_prefill_line_open(fv_prefill_worker *w) {
     if (!l->logits) return FV_FAIL(FV_ENOMEM, "out of memory for a batch of %d", w->opt.batch);
     FV_TRY(fv_image_cache_open(w->opt.cache_bytes, &l->cache));
     FV_TRY(fv_prefix_cache_open(e->be.device, &shape, w->opt.prefix_bytes, &l->prefixes));
+    FV_TRY(fv_kept_log_open(FV_KEPT_LOG_MAX, &l->kept));
+    fv_prefix_cache_log(l->prefixes, l->kept);
     FV_TRY(fv_prefill_probe_open(w));
     if (e->vision) fv_vision_between(e->vision, fv_prefill_while_encoding, w);
     if (e->video) fv_vision_between(e->video, fv_prefill_while_encoding, w);
@@ -345,5 +347,6 @@ void fv_prefill_line_close(fv_prefill_worker *w) {
     fv_kv_pool_close(w->line.pool);
     fv_image_cache_close(w->line.cache);
     fv_prefix_cache_close(w->line.prefixes);
+    fv_kept_log_close(w->line.kept);
     free(w->line.logits);
 }

@@ -209,7 +209,7 @@ static bool read_there(fv_task *t, fv_errand *e) {
     for (int32_t i = 0; i < e->n_there; i++)
         if (n < j->n_link && fv_chain_key_equal(&j->link[n].key, &e->key[i])) n++;
     if (n == here) return false;
-    fv_prefix_draft_open(j->prefixes, j->owner ? j->owner : "", j->link, n, &e->draft);
+    fv_prefill_job_open_draft(j, n, &e->draft);
     if (e->draft.n_link <= e->draft.n_old || stage(e) != FV_OK) return false;
     int32_t rows = j->link[e->draft.n_link - 1].end - (here ? j->link[here - 1].end : 0);
     e->until_s = fv_clock_s() + (row_s > 0 ? rows * row_s : fetch_most_s);

@@ -160,6 +160,7 @@ static void on_begun(fv_rpc_op *op, bool ok) {
     b.thinks = t->prefill.generation.rules.reasoning == FV_REASONING_OPEN;
     b.thought = t->prefill.generation.rules.reasoning == FV_REASONING_OVER;
     b.n_prompt_cached = (uint32_t)fv_task_cached(t);
+    b.caches = t->prefix.taken;
     b.first_by_decode = t->prefix.left > 0;
     e.event_case = FOVEA__HANDOFF__V1__PREFILL_EVENT__EVENT_BEGUN;
     e.begun = &b;
@@ -502,6 +503,8 @@ void fv_prefill_worker_load(const fv_prefill_worker *w, Fovea__Inference__V1__Lo
     load->tokens_out = w->n_tokens;
     load->seconds_busy = fv_jobs_busy_s(w->jobs);
 }
+
+fv_kept_log *fv_prefill_worker_kept(const fv_prefill_worker *w) { return w->line.kept; }
 
 fv_pulse *fv_prefill_worker_pulse(const fv_prefill_worker *w) { return w->pulse; }
 

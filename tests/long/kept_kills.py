@@ -17,7 +17,7 @@ from kept_fleet import Fleet, free_port, png, redis  # exits with 77 without grp
 
 bin = pathlib.Path(sys.argv[1])
 histories = int(sys.argv[2]) if len(sys.argv) > 2 else 200
-TURNS = 4
+TURNS, ANEW = 4, 5
 found = {"killed": 0, "cached": 0, "fetched": 0, "decode": 0}
 truths = {}
 
@@ -50,12 +50,15 @@ with tempfile.TemporaryDirectory() as folder:
     port = free_port()
     server = redis(port)
     store = ["--kv-store", f"redis://127.0.0.1:{port}", "--kv-key-file", folder / "secret"] if server else []
-    fleet = Fleet(bin, folder / "ck", folder, "--prefill", 2, "--decode", 2, "--prefix-bytes", 3 << 20, "--kv-prefix-bytes", 4 << 20,
-                  "--kv-disk", folder / "disk", "--kv-disk-bytes", 8 << 20, *store)
-    pictures = [png(96, seed) for seed in range(4)]
-    plain = [i for i in range(3, 90) if i != fleet.image_token]
+    options = ["--prefill", 2, "--decode", 2, "--prefix-bytes", 3 << 20, "--kv-prefix-bytes", 4 << 20, "--kv-disk", folder / "disk",
+               "--kv-disk-bytes", 8 << 20, *store]
+    pictures, fleet = [png(96, seed) for seed in range(4)], None
     try:
         for number in range(histories):
+            if number % ANEW == 0:  # a child that dies often is started again later and later
+                assert not fleet or fleet.stop() == 0, "the fleet did not end well"
+                fleet = Fleet(bin, folder / "ck", folder, *options)
+                plain = [i for i in range(3, 90) if i != fleet.image_token]
             draw = random.Random(number)
             which = draw.randrange(5)
             picture = pictures[which] if which < 4 else None
