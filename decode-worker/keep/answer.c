@@ -60,7 +60,9 @@ void fv_prefixes_keep_answer(fv_prefixes *p, const fv_wire_link *link, uint32_t 
     int32_t n_visual = fv_kv_len(kv, 0, 0, FV_SEG_VISUAL), end;
     int32_t rows = n_visual + fv_kv_len(kv, 0, 0, FV_SEG_TEXT);
     n_link = last_common(link, n_link, n_visual);
-    if (n_link == 0 || rows > n || !is_whole(kv, rows) ||
+    bool whole = is_whole(kv, rows);
+    if (rows > n - 1) rows = n - 1; /* the others are drafts that were wrong */
+    if (n_link == 0 || !whole ||
         (int64_t)link[n_link - 1].n_text + link[n_link - 1].n_visual > rows)
         return;
     fv_wire_link *all = malloc((n_link + (size_t)fv_chain_links_max(rows, 0)) * sizeof *all);

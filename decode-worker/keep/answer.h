@@ -11,7 +11,8 @@
  * the pool's thread. */
 #include "decode-worker/keep/prefixes.h"
 
-/* Keeps the rows of a store with the ids [n], of which the last may not have run yet. link[n_link]: the prompt's. Does
+/* Keeps the rows of a store with the ids [n] but the last, which was chosen and need not have run. Rows after these are not
+ * kept. link[n_link]: the prompt's. Does
  * nothing where fv_prefixes_extend would not, or if the store has not all rows from the first one on. */
 void fv_prefixes_keep_answer(fv_prefixes *p, const fv_wire_link *link, uint32_t n_link,
                              const int32_t *ids, int32_t n, fv_kv *kv);
