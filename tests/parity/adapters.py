@@ -45,7 +45,8 @@ def adapter_of(model, rng):
     names = sorted({p.rpartition(".")[2] for p in paths})
     some = sorted(rng.sample(names, rng.randint(2, len(names))))
     plain = all(p.rpartition(".")[2] not in some or p in paths for p, _ in model.named_modules())
-    one = rng.choice([p for p in paths if p.rpartition(".")[2] in some])
+    # PEFT takes the first pattern that matches, and sorts them when it saves: no module may match two ranks.
+    one = rng.choice([p for p in paths if p.rpartition(".")[2] in some[1:]])
     expression = r".*\.layers\.\d+\.(?:self_attn|linear_attn|mlp|mlp\.shared_experts?)\.(?:" + "|".join(some) + ")"
     if not plain:
         expression = r"(?:.*language_model|model\.text_model|.*\.language_model\.model)" + expression

@@ -401,7 +401,7 @@ SMALL = (
 )
 SMALL_SIZES = ((1, 1), (16, 16), (40, 30), (30, 40), (1, 90), (90, 1), (33, 100), (61, 61), (64, 20))
 # The error for an image that transformers' processor fails on or refuses.
-REFUSED = re.compile("no pixels left|times as long as it is narrow")
+REFUSED = re.compile("no pixels left|times as long as it is (?:narrow|wide)")
 VALUES = (1, 0.5, 0.5)  # resample, mean, std
 
 

@@ -6,7 +6,8 @@
                                and the scripts beside this one: tokenizers, pictures, methods
     run.py --answers 500       items of the evaluation: greedy answers of checkpoints/nano
     run.py --bf16 30           errors of computing in bf16, ours and transformers' (precision.py)
-    run.py --llama-cpp DIR     vision models as this checkout's converter writes them in GGUF (gguf_live.py)
+    run.py --llama-cpp DIR     vision models as this checkout's converter writes them in GGUF (gguf_live.py), and
+                               tokens beside llama.cpp's own (llama_tokens.py)
     run.py --methods           the compression methods in NumPy alone (methods/goldens.py)
     run.py --write-golden      writes tests/golden/engine again, for tests/unit/prefill-worker/job/test_golden.c
 
@@ -228,8 +229,8 @@ def main():
         return 0 if all(ok for _, ok in run_scripts(tests, a.seed, METHODS)) else 1
 
     if a.llama_cpp:
-        return subprocess.run([sys.executable, HERE / "gguf_live.py", a.llama_cpp, "--bin", a.bin],
-                              check=False).returncode
+        return max(subprocess.run([sys.executable, HERE / script, a.llama_cpp, "--bin", a.bin], check=False).returncode
+                   for script in ("gguf_live.py", "llama_tokens.py"))
 
     begin = time.monotonic()
     import families

@@ -109,14 +109,23 @@ def mxfp4(w):
                                                                  "strategy": "group", "group_size": 32}, scale)
 
 
+E2M1 = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6])
+
+
 def nvfp4(w):
     from compressed_tensors.compressors.nvfp4.base import NVFP4PackedCompressor
     most = w.float().reshape(w.shape[0], -1, 16).abs().amax(-1).clamp(min=1e-6)
     whole = (448 * 6 / most.max()).reshape(1)
     scale = (most / 6 * whole).to(torch.float8_e4m3fn).float()
-    return from_compressor(w.bfloat16(), NVFP4PackedCompressor,
-                           {"num_bits": 4, "symmetric": True, "type": "float", "strategy": "tensor_group",
-                            "group_size": 16}, scale, weight_global_scale=whole)
+    parts, rounded = from_compressor(w.bfloat16(), NVFP4PackedCompressor,
+                                     {"num_bits": 4, "symmetric": True, "type": "float", "strategy": "tensor_group",
+                                      "group_size": 16}, scale, weight_global_scale=whole)
+    # The compressor rounds its numbers to bf16. These are what it rounds.
+    codes = torch.stack([parts["weight_packed"] & 15, parts["weight_packed"] >> 4], -1).reshape(w.shape).long()
+    scales = parts["weight_scale"].float() / parts["weight_global_scale"].float()
+    numbers = E2M1[codes] * scales.repeat_interleave(16, 1)
+    assert torch.equal(numbers.bfloat16(), rounded)
+    return parts, numbers
 
 
 def bnb4(w, double):
