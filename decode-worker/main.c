@@ -40,6 +40,7 @@ static fv_status open_worker(fv_worker_program *p) {
     opt.kv_dtype = p->engine.kv_dtype;
     opt.kv_bytes = (size_t)fv_options_int(o, "kv-bytes");
     opt.prefix_bytes = prefix_bytes(o, opt.kv_bytes);
+    opt.rest_most = (int32_t)fv_options_int(o, "rest-tokens");
     opt.batch_max = (int32_t)fv_options_int(o, "batch");
     FV_TRY(read_reserve(o, &opt.reserve_all));
     FV_TRY(read_speculate(o, &opt.speculate));
@@ -72,6 +73,8 @@ static int32_t services(void *worker, fv_rpc_service out[FV_WORKER_SERVICES_MAX]
 
 static fv_pulse *pulse(void *worker) { return fv_decode_worker_pulse(worker); }
 
+static fv_kept_log *kept(void *worker) { return fv_decode_worker_kept(worker); }
+
 static fv_vital_signs signs(void *worker) { return fv_decode_worker_signs(worker); }
 
 static void load(void *worker, Fovea__Inference__V1__Load *out) {
@@ -99,6 +102,7 @@ static fv_status run(const fv_options *o) {
                                         .open = open_worker,
                                         .services = services,
                                         .pulse = pulse,
+                                        .kept = kept,
                                         .signs = signs,
                                         .load = load,
                                         .record = record,

@@ -1,5 +1,7 @@
 /* Calls to entries of a backend's table that may be absent. */
-#include "kernels/ops.h"
+#include <string.h>
+
+#include "kernels/tier.h"
 
 void fv_backend_close(fv_backend *be) {
     if (be->ops) be->ops->close(be);
@@ -23,4 +25,14 @@ fv_status fv_backend_each(fv_backend *be, int32_t n, fv_each_fn *fn, void *arg) 
 
 const char *fv_backend_lost(const fv_backend *be) {
     return be->ops && be->ops->lost ? be->ops->lost(be) : NULL;
+}
+
+fv_tier fv_backend_tier(const fv_backend *be) {
+    if (strcmp(be->isa, "cuda") == 0) return FV_TIER_AUTO;
+    return strcmp(be->isa, "cuda-fast") == 0 ? FV_TIER_FAST : FV_TIER_EXACT;
+}
+
+const char *fv_tier_name(fv_tier tier) {
+    static const char *const names[] = {"exact", "auto", "fast"};
+    return names[tier];
 }

@@ -321,19 +321,30 @@ static fv_status adopt_visual(fv_kv *kv, const fv_kv_share *s, int32_t layer,
     return FV_OK;
 }
 
+/* The share whose blocks the store will use. */
+static fv_kv_share *share_for(fv_kv_share *s, const fv_kv_prefix *p) {
+    int32_t text = p->n_text / FV_KV_BLOCK * FV_KV_BLOCK;
+    while (p->brief && s->base && s->base->rows[FV_SEG_TEXT] >= text &&
+           s->base->rows[FV_SEG_VISUAL] >= p->n_visual)
+        s = s->base;
+    return s;
+}
+
 fv_status fv_kv_adopt(fv_kv *kv, fv_kv_share *s, const fv_kv_prefix *p) {
     const fv_kv_shape *shape = kv->account.shape;
     assert(!kv->share && s->account.pool == kv->account.pool);
     assert(p->n_text <= s->rows[FV_SEG_TEXT] && p->n_visual <= s->rows[FV_SEG_VISUAL]);
     assert(p->visual_rows >= p->n_visual && fv_kv_len(kv, 0, 0, FV_SEG_TEXT) == 0);
-    fv_kv_share_use(s);
-    kv->share = s;
-    kv->shared_text = p->n_text / FV_KV_BLOCK;
-    kv->shared_visual = visual_shared(p);
+    const bool copies = kv->sequence->accum != FV_ACCUM_NONE;
+    kv->share = share_for(s, p);
+    fv_kv_share_use(kv->share);
+    kv->shared_text = copies ? 0 : p->n_text / FV_KV_BLOCK;
+    kv->shared_visual = copies ? 0 : visual_shared(p);
     for (int32_t l = 0; l < shape->n_layer; l++) {
         for (int32_t g = 0; g < shape->n_kv; g++) FV_TRY(adopt_text(kv, s, l, g, p->n_text));
         FV_TRY(adopt_visual(kv, s, l, p));
     }
+    if (copies) fv_kv_part_from_share(kv);
     fv_kv_check(kv, -1);
     return FV_OK;
 }

@@ -11,6 +11,8 @@
 #include "model/checkpoint_internal.h"
 #include "model/compressed.h"
 
+enum { EXPERTS_APART_MAX = 1 << 15 }; /* of all layers, as each is three tensors */
+
 /* "[32064, 4096]" */
 static void print_shape(const int64_t *shape, int32_t n, char *out, size_t cap) {
     size_t at = (size_t)snprintf(out, cap, "[");
@@ -327,6 +329,7 @@ static void log_stored(const fv_checkpoint *ck) {
         for (int32_t j = 0; form && j < ck->n_used; j++) {
             if (ck->used[j].stored.form != form) continue;
             if (j < first) first = j;
+            if (first < i) break; /* said before */
             bytes += ck->used[j].stored.bytes;
             n++;
         }
@@ -336,14 +339,38 @@ static void log_stored(const fv_checkpoint *ck) {
     }
 }
 
+/* Finds out whether files have each expert's matrices by themselves: those of quantized mixtures do, also where the
+ * original has all experts of a layer together. */
+static fv_status find_experts(fv_checkpoint *ck) {
+    fv_text_config *t = &ck->cfg.text;
+    const int32_t run = t->recurrent.n, n_layer = t->n_layer * (run + 1);
+    char prefix[FV_TENSOR_NAME_MAX];
+    int32_t layer = 0;
+    if (t->n_expert == 0 || t->experts_apart) return FV_OK;
+    while (layer < t->n_layer && !t->sparse[layer]) layer++;
+    int n = snprintf(prefix, sizeof prefix, "text.layers.%d.%s.0.", layer * (run + 1) + run,
+                     fv_tensor_specs_experts(t));
+    for (int32_t i = 0; i < fv_shards_tensors(ck->shards) && !t->experts_apart; i++)
+        t->experts_apart = !strncmp(fv_shards_at(ck->shards, i)->canonical, prefix, (size_t)n);
+    if (!t->experts_apart) return FV_OK;
+    t->experts_transposed = false;
+    if ((int64_t)n_layer * t->n_expert <= EXPERTS_APART_MAX) return FV_OK;
+    return FV_FAIL(FV_EUNSUPPORTED,
+                   "%s: %d layers of %d experts, each with tensors of its own, are more than %d",
+                   ck->dir, n_layer, t->n_expert, EXPERTS_APART_MAX);
+}
+
 fv_status fv_checkpoint_open_tensors(fv_checkpoint *ck) {
     const fv_model_config *cfg = &ck->cfg;
+    FV_TRY(find_experts(ck));
     FV_TRY(fv_tensor_specs_build(cfg, false, &ck->manifest, &ck->n_manifest));
     FV_TRY(FV_ARENA_NEW(&ck->arena, ck->n_manifest, ck->used));
     FV_TRY(FV_ARENA_NEW(&ck->arena, fv_text_layers(&cfg->text), ck->text.layer));
     FV_TRY(FV_ARENA_NEW(&ck->arena, cfg->text.n_layer * cfg->text.recurrent.n, ck->text.recurrent));
     if (cfg->text.experts_apart)
-        FV_TRY(FV_ARENA_NEW(&ck->arena, cfg->text.n_layer * cfg->text.n_expert, ck->text.expert));
+        FV_TRY(FV_ARENA_NEW(&ck->arena,
+                            cfg->text.n_layer * (cfg->text.recurrent.n + 1) * cfg->text.n_expert,
+                            ck->text.expert));
     FV_TRY(FV_ARENA_NEW(&ck->arena, fv_text_layers(&cfg->text), ck->fused));
     FV_TRY(FV_ARENA_NEW(&ck->arena, cfg->vision.n_layer, ck->vision.layer));
     FV_TRY(FV_ARENA_NEW(&ck->arena, cfg->vision.n_deepstack, ck->vision.deepstack));

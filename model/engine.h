@@ -20,9 +20,10 @@ typedef struct fv_engine_options {
      * f32. The choice never depends on the kind of CPU, so that workers of a fleet agree. A
      * checkpoint has the type of its embeddings. */
     const char *compute;
-    const char
-        *kv_dtype;       /* "f32", "bf16", "f16"; "auto" or NULL: bf16 with bf16 products, or f32 */
-    const char *weights; /* "int8", ... (model/quantize.h); NULL: as stored */
+    const char *
+        kv_dtype; /* "f32", "bf16", "f16"; "auto" or NULL: bf16 with bf16 products; on a GPU, unless exact, the type of a
+                           * checkpoint in 16 bits; otherwise f32 */
+    const char *weights;        /* "int8", ... (model/quantize.h); NULL: as stored */
     const char *const *adapter; /* [n_adapter] "NAME=DIR" (model/adapter.h) */
     int32_t n_adapter;
     fv_checkpoint_progress
@@ -51,7 +52,8 @@ typedef struct fv_engine {
     fv_vision_config video_config;
     int32_t n_vocab; /* ids that may be sampled; later ones are padding */
     fv_adapters adapters;
-    /* the checkpoint's, with "+int8.2" appended for --weights int8, "+int4.3" for int4, and "+lora." with 16 digits that
+    /* the checkpoint's, with "+int8.2" appended for --weights int8, "+int4.3" for int4, "+integers.1" where
+     * products multiply the files' own integers, and "+lora." with 16 digits that
      * stand for the adapters' names and contents */
     char fingerprint[FV_FINGERPRINT_MAX];
     char name[200]; /* of the checkpoint: fv_hub_name */

@@ -79,6 +79,11 @@ static size_t count_words(const char *text, const char *word) {
     return n;
 }
 
+void fv_admit_marks(const model_message *model, fv_prompt_marks *out) {
+    *out = (fv_prompt_marks){.image_token = model->image_token, .video_token = model->video_token};
+    read_words(model, out->word);
+}
+
 /* Counts the marks of images and videos in plain text, and their bytes. */
 static size_t count_marks(const char *text, const model_message *model, size_t *bytes) {
     const char *words[2];

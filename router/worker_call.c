@@ -110,6 +110,21 @@ static fv_status make_tokens(const fv_request *r, const fv_registered_worker *d,
     return fv_registry_token(m, d, "/fovea.handoff.v1.Handoff/Pair", "", "", valid_ms, pair);
 }
 
+/* Lists the names of the prompt's beginnings, for as long as `end` and `list` live. */
+static void list_ends(const fv_request *r, Fovea__Handoff__V1__PromptEnd end[FV_PARTS_MAX],
+                      Fovea__Handoff__V1__PromptEnd *list[FV_PARTS_MAX],
+                      Fovea__Handoff__V1__PrefillRequest *m) {
+    for (int32_t i = 0; i < r->parts.n; i++) {
+        fovea__handoff__v1__prompt_end__init(&end[i]);
+        end[i].digest = r->parts.end[i].name;
+        end[i].items = r->parts.end[i].items;
+        end[i].text = r->parts.end[i].text;
+        list[i] = &end[i];
+    }
+    m->n_ends = (size_t)r->parts.n;
+    m->ends = list;
+}
+
 fv_status fv_worker_call_prefill(fv_worker_call *c, const fv_request *r,
                                  const fv_registered_worker *p, const fv_registered_worker *d,
                                  const fv_rpc_events *events, void *user) {
@@ -130,7 +145,10 @@ fv_status fv_worker_call_prefill(fv_worker_call *c, const fv_request *r,
     m.replay = r->id_of;
     m.reserve_all = fv_request_reserves_all(r);
     m.open_ended = r->need.open_ended;
+    m.may_leave_rest = true;
     m.reasoning = (char *)(uintptr_t)reasoning_of(r);
+    Fovea__Handoff__V1__PromptEnd end[FV_PARTS_MAX], *ends[FV_PARTS_MAX];
+    list_ends(r, end, ends, &m);
     FV_TRY(make_tokens(r, d, open, pair));
     m.open_token = open;
     m.pair_token = pair;

@@ -2,9 +2,10 @@
 """What PyTorch and transformers need on the same GPU for what bench_gpu has measured.
 
     bench/gpu/compare_torch.py NUMBERS            NUMBERS: what bench_gpu has written
+    bench/gpu/compare_torch.py NUMBERS --parts product,sdpa,packed,network    some of it
     bench/gpu/compare_torch.py NUMBERS --small    on the CPU, tiny: only that every line runs
 
-Attention of one query row per sequence over 4096 full keys and values (scaled_dot_product_attention,
+Products and attention (scaled_dot_product_attention, bf16) at the shapes of bench_gpu; attention of one query row per sequence over 4096 full keys and values (scaled_dot_product_attention,
 bf16) beside attention on packed rows of rank 64; LLaVA-1.5-7B with random weights in bf16 beside
 our prefill and decode steps (sdpa; the step as PyTorch issues it, and as a CUDA graph over a
 StaticCache). Times are medians between events of the device; two caches take turns. What cannot be
@@ -87,6 +88,43 @@ def attention(clock, device, ours, small):
         row(f"sdpa on full KV, {batch} x 4096 rows; ours packed, rank 64",
             clock.median(work, 1 if small else 20), ours.get(f"packed_{batch}x4096"), 12)
         del q, kv
+
+
+def sdpa(clock, device, ours, small):
+    """The shapes of bench/gpu/attention.c, keys and values in one piece."""
+    for key, batch, rows, keys, kv_heads in (
+            ("full_1x640", 1, 1, 640, 32), ("full_16x640", 16, 1, 640, 32),
+            ("full_64x640", 64, 1, 640, 32), ("full_16x4096", 16, 1, 4096, 32),
+            ("gqa_64x4096", 64, 1, 4096, 8), ("prefill_640", 1, 640, 640, 32),
+            ("prefill_4096", 1, 4096, 4096, 32)):
+        heads, width = 32, 128
+        if small:
+            batch, rows, keys, heads, kv_heads, width = 2, min(rows, 9), 9, 4, 2, 16
+        q = torch.randn(batch, heads, rows, width, device=device, dtype=torch.bfloat16)
+        kv = [torch.randn(2, batch, kv_heads, keys, width, device=device, dtype=torch.bfloat16)
+              for _ in range(2)]
+
+        def work(i):
+            torch.nn.functional.scaled_dot_product_attention(
+                q, kv[i % 2][0], kv[i % 2][1], is_causal=rows > 1, enable_gqa=kv_heads < heads)
+
+        row(f"sdpa, {key}", clock.median(work, 1 if small else 20), ours.get(key), 1)
+        del q, kv
+
+
+def linear(clock, device, ours, small):
+    for rows in (1, 16, 64, 640, 4096):
+        for name, n, k in (("qkv", 12288, 4096), ("down", 4096, 11008)):
+            if small:
+                n = k = 64
+            x = torch.randn(rows, k, device=device, dtype=torch.bfloat16)
+            weights = [torch.randn(n, k, device=device, dtype=torch.bfloat16)
+                       for _ in range(1 if small else max(2, int(512e6 / (2 * n * k)) + 1))]
+            key = f"linear_{name}_{rows}"
+            row(f"linear, {key}",
+                clock.median(lambda i: torch.nn.functional.linear(x, weights[i % len(weights)]),
+                             1 if small else 20), ours.get(key), 1)
+            del x, weights
 
 
 def product(clock, device, small):
@@ -221,15 +259,25 @@ def main():
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     arguments.add_argument("numbers")
     arguments.add_argument("--small", action="store_true")
+    arguments.add_argument("--parts", default="product,sdpa,packed,network")
     a = arguments.parse_args()
     if not a.small and not torch.cuda.is_available():
         skip("PyTorch sees no GPU")
     device = torch.device("cpu" if a.small else "cuda")
     clock, ours = Clock(device), read_numbers(a.numbers)
     with torch.inference_mode():
-        product(clock, device, a.small)
-        attention(clock, device, ours, a.small)
-        network(clock, device, ours, a.small)
+        for part in a.parts.split(","):
+            if part == "product":
+                product(clock, device, a.small)
+                linear(clock, device, ours, a.small)
+            elif part == "sdpa":
+                sdpa(clock, device, ours, a.small)
+            elif part == "packed":
+                attention(clock, device, ours, a.small)
+            elif part == "network":
+                network(clock, device, ours, a.small)
+            else:
+                arguments.error(f"there is no part {part}")
 
 
 if __name__ == "__main__":

@@ -102,13 +102,15 @@ static void measure_rowwise(int32_t M) {
 
 void bench_products(void) {
     static const int32_t batches[] = {1, 16, 64, 640, 4096};
-    char name[64];
+    char name[64], key[32];
     for (size_t i = 0; i < sizeof batches / sizeof *batches; i++) {
         int32_t M = batches[i], calls = M > 64 ? 20 : 100;
+        snprintf(key, sizeof key, "linear_qkv_%d", M);
         snprintf(name, sizeof name, "linear %d rows, q k v: 4096 -> 12288", M);
-        measure_linear("linear_qkv", name, M, 12288, 4096, calls);
+        measure_linear(key, name, M, 12288, 4096, calls);
+        snprintf(key, sizeof key, "linear_down_%d", M);
         snprintf(name, sizeof name, "linear %d rows, down: 11008 -> 4096", M);
-        measure_linear("linear_down", name, M, 4096, 11008, calls);
+        measure_linear(key, name, M, 4096, 11008, calls);
         measure_rowwise(M);
     }
 }

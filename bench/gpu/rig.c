@@ -123,5 +123,8 @@ void bench_row(const char *key, const char *name, double s, double bytes, double
     if (aim != NO_AIM) print_aim(percent >= aim, aim);
     printf("\n");
     fflush(stdout);
-    if (rig.numbers) fprintf(rig.numbers, "%s %.9g\n", key, s);
+    if (rig.numbers) {
+        fprintf(rig.numbers, "%s %.9g\n", key, s);
+        fflush(rig.numbers);
+    }
 }

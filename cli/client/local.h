@@ -55,11 +55,15 @@ typedef struct fv_ask {
                                 * conversation its own; "": none */
     const fv_chat_turn *turns; /* [n_turn] used instead of question and system; 0: those are used */
     const char *system;        /* system turn, or NULL */
-    bool raw;                  /* no chat template: the question contains <image> */
-    int32_t n_part;            /* above 0: the question is `part`, with images in their places */
-    const fv_chat_part *part;  /* [n_part] */
-    const char *chat;          /* template by name, or its text; NULL: the engine's */
-    const char *variables;     /* more variables of the template, a JSON object; NULL: none */
+    int32_t n_id;              /* above 0: the prompt is `id`, and nothing is rendered */
+    const int32_t *id;         /* [n_id] */
+    int32_t visual_first,
+        n_visual_text;        /* tokens of it that are taken for an image's (fv_prefill_job) */
+    bool raw;                 /* no chat template: the question contains <image> */
+    int32_t n_part;           /* above 0: the question is `part`, with images in their places */
+    const fv_chat_part *part; /* [n_part] */
+    const char *chat;         /* template by name, or its text; NULL: the engine's */
+    const char *variables;    /* more variables of the template, a JSON object; NULL: none */
     fv_policy policy;
     fv_sampling sampling;
     int32_t max_tokens;

@@ -59,6 +59,8 @@ static fv_prompt_form form_of(run *r) {
                            .n_turn = ask->n_turn,
                            .turn = ask->turns,
                            .options = {.variables = ask->variables}};
+    if (ask->n_id > 0)
+        return (fv_prompt_form){.kind = FV_PROMPT_IDS, .n_id = ask->n_id, .id = ask->id};
     if (ask->raw) return (fv_prompt_form){.kind = FV_PROMPT_TEXT, .text = ask->question};
     if (ask->n_turn > 0) return form;
     int32_t n = 0;
@@ -105,6 +107,8 @@ static fv_status open_job(run *r) {
                               .pool = r->l->prefill_pool,
                               .policy = ask->policy,
                               .form = form_of(r),
+                              .visual_first = ask->visual_first,
+                              .n_visual_text = ask->n_visual_text,
                               .n_image = ask->n_image,
                               .image = image,
                               .n_video = ask->n_video,

@@ -72,6 +72,9 @@ fv_status fv_receiver_check(const fv_receiver *r, const fv_hello *h, fv_decode_p
                          "%u of %d layers borrow text keys; at least one must have its own",
                          h->n_reused_text, shape->n_layer);
     FV_TRY(fv_links_check(h->link, h->n_link, h->n_text, h->n_visual));
+    if (h->n_tail > FV_TAIL_MAX || h->n_tail > h->n_text)
+        return FV_REFUSE(INVALID, "%u of the prompt's %u text tokens came; at most %d may",
+                         h->n_tail, h->n_text, FV_TAIL_MAX);
     if (h->adapter && h->adapter[0] &&
         !(r->opt.adapters && fv_adapters_with(r->opt.adapters, h->adapter)))
         return FV_REFUSE(
@@ -100,6 +103,8 @@ fv_status fv_receiver_offer(fv_receiver *r, const fv_hello *h, const fv_decode_p
         return st;
     }
     out->n_kept = l->n_kept;
+    out->n_kept_tail = l->n_kept_tail;
+    out->rest_most = fv_import_rest_most(l);
     r->count.granted++;
     return FV_OK;
 }
@@ -243,6 +248,9 @@ fv_status fv_receiver_attach(fv_receiver *r, const fv_ticket *ticket, fv_receive
     FV_TRY(count(r, fv_grants_attach(r->grants, ticket, &owner)));
     fv_import *l = owner;
     *out = l->got;
+    out->link = l->link;
+    out->n_link = l->link ? l->hello.n_link : 0;
+    l->link = NULL;
     l->got = (fv_received){0};
     fv_import_close(l);
     r->count.attached++;
@@ -254,5 +262,6 @@ void fv_received_free(fv_received *r) {
     free(r->ids);
     free(r->seg);
     free(r->policy);
+    free(r->link);
     *r = (fv_received){0};
 }

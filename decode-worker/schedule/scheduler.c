@@ -8,6 +8,7 @@
 
 #include "common/clock.h"
 #include "common/log.h"
+#include "decode-worker/keep/answer.h"
 #include "decode-worker/schedule/begin.h"
 #include "decode-worker/schedule/drafts.h"
 #include "decode-worker/schedule/memory.h"
@@ -25,8 +26,9 @@ struct fv_scheduler {
     fv_scheduler_hooks hooks;
     fv_answer *first; /* all answers, in the order in which they came */
     int32_t count[FV_ANSWER_FINALIZING + 1];
-    fv_pulse *pulse;     /* borrowed; NULL: none */
-    fv_lengths *lengths; /* borrowed; NULL: not measured */
+    fv_pulse *pulse;       /* borrowed; NULL: none */
+    fv_lengths *lengths;   /* borrowed; NULL: not measured */
+    fv_prefixes *prefixes; /* borrowed; NULL: answers are not kept for later prompts */
     int32_t batch_max;
     int32_t n_unread;  /* PAUSED answers that are held */
     int32_t n_starved; /* other answers that wait for memory */
@@ -77,6 +79,8 @@ uint64_t fv_scheduler_preempted_for_memory(const fv_scheduler *a) {
 void fv_scheduler_measure(fv_scheduler *a, fv_lengths *lengths) { a->lengths = lengths; }
 
 void fv_scheduler_draft_with(fv_scheduler *a, fv_draft_model *m) { a->from.draft_model = m; }
+
+void fv_scheduler_keep(fv_scheduler *a, fv_prefixes *prefixes) { a->prefixes = prefixes; }
 
 fv_batch *fv_scheduler_batch(fv_scheduler *a) { return a->batch; }
 
@@ -139,6 +143,14 @@ static void measure(const fv_scheduler *a, const fv_answer *x) {
                    finish == FV_FINISH_EOS || finish == FV_FINISH_STOP);
 }
 
+/* Keeps the prompt and what has run of the answer, for later prompts that go on from there. */
+static void keep_rows(const fv_scheduler *a, fv_answer *x) {
+    int32_t n, n_prompt;
+    if (!a->prefixes || !x->link || !x->session || !x->seq) return;
+    const int32_t *ids = fv_generation_ids(x->seq, &n, &n_prompt);
+    fv_prefixes_keep_answer(a->prefixes, x->link, x->n_link, ids, n, x->session->kv);
+}
+
 /* Takes it off the list and frees what it holds. */
 static void leave(fv_scheduler *a, fv_answer *x) {
     if (x->phase == FV_ANSWER_RUNNING) fv_batch_leave(a->batch, x->seq);
@@ -155,20 +167,27 @@ static void leave(fv_scheduler *a, fv_answer *x) {
     x->share = NULL;
     fv_generation_close(x->seq);
     fv_rerun_free(&x->rerun);
+    free(x->link);
+    x->link = NULL;
     fv_answer_end_drafts(x);
     x->seq = NULL;
 }
 
 /* ---- the end of an answer --------------------------------------------------------------- */
 
-static void report_follow_up(const fv_answer *x, int32_t n_prompt, fv_answer_report *r) {
-    fv_kv_shape s = *fv_kv_get_shape(x->session->kv);
+/* Reports the rows of a prompt that have run here. */
+static void report_prompt(const fv_answer *x, int32_t n_prompt, fv_answer_report *r) {
     r->n_prompt = n_prompt - x->n_held;
-    r->bytes_raw = 2 * (size_t)s.d_head * fv_dtype_bytes(s.dtype) * (size_t)s.n_layer *
-                   (size_t)s.n_kv * (size_t)n_prompt;
     r->bytes_visual = x->bytes_visual;
     r->bytes_text = x->bytes_text;
     r->s_prefill = x->t_token - x->t_joined;
+}
+
+static void report_follow_up(const fv_answer *x, int32_t n_prompt, fv_answer_report *r) {
+    fv_kv_shape s = *fv_kv_get_shape(x->session->kv);
+    report_prompt(x, n_prompt, r);
+    r->bytes_raw = 2 * (size_t)s.d_head * fv_dtype_bytes(s.dtype) * (size_t)s.n_layer *
+                   (size_t)s.n_kv * (size_t)n_prompt;
 }
 
 static void report_answer(const fv_answer *x, fv_answer_report *r) {
@@ -183,13 +202,15 @@ static void report_answer(const fv_answer *x, fv_answer_report *r) {
     r->attached_s = x->t_attached;
     r->ended_s = x->t_last;
     r->s_attach = x->t_joined - x->t_attached;
-    r->s_decode = x->t_last - (x->follows || x->first_held ? x->t_token : x->t_attached);
+    r->s_decode =
+        x->t_last - (x->follows || x->first_held || x->begins ? x->t_token : x->t_attached);
     r->recompressed = x->session->text.rule.bits ? x->session->text.report : x->again.report;
     r->n_drafted = x->spec.n_drafted;
     r->n_drafts_kept = x->spec.n_kept;
     r->s_drafts_saved = x->spec.s_saved;
     strcpy(r->policy, x->session->policy);
     if (x->follows) report_follow_up(x, n_prompt, r);
+    if (x->begins) report_prompt(x, n_prompt, r);
 }
 
 static void keep(fv_scheduler *a, fv_answer *x, fv_answer_report *r) {
@@ -207,6 +228,7 @@ static void end(fv_scheduler *a, fv_answer *x, fv_status st) {
     fv_answer_report r = {.refusal = x->refusal};
     if (st == FV_OK) {
         report_answer(x, &r);
+        keep_rows(a, x);
         if (x->keep_s > 0) keep(a, x, &r);
     }
     leave(a, x);
@@ -310,6 +332,7 @@ void fv_scheduler_add(fv_scheduler *a, fv_answer *x) {
 void fv_scheduler_drop(fv_scheduler *a, fv_answer *x) {
     if (x->phase == FV_ANSWER_NONE) return;
     if (x->phase == FV_ANSWER_WAITING) abort_handoff(a, x);
+    keep_rows(a, x);
     leave(a, x);
 }
 

@@ -67,7 +67,8 @@ typedef struct fv_answer_report {
     double s_drafts_saved;
     char policy[FV_POLICY_TEXT_MAX]; /* the conversation's own */
 
-    /* Set for a follow-up only; otherwise 0, because the prefill worker reports them. */
+    /* Set for a follow-up only; otherwise 0, because the prefill worker reports them. All but bytes_raw also where the end
+     * of a prompt has run here. */
     int32_t n_prompt;                /* rows that ran before the first token: the new ones, and the
                                       * last answer's last token */
     size_t bytes_raw;                /* KV of all its rows, had none been dropped or packed */
@@ -119,6 +120,9 @@ typedef struct fv_answer {
     int32_t n_held; /* rows of the sequence that have run before it joins */
     int32_t n_run;  /* rows that had run at its last token or pause */
     struct fv_share *share;
+    fv_wire_link *link; /* [n_link] of a hand-off's prompt, owned; NULL: nothing is kept of it */
+    uint32_t n_link;
+    bool begins;      /* the end of the hand-off's prompt runs here, and gives the first token */
     bool held;        /* its reader does not read */
     bool whole;       /* all its memory was reserved at first */
     bool starved;     /* PAUSED, and there is no memory for its next row */
@@ -185,6 +189,9 @@ void fv_scheduler_measure(fv_scheduler *a, fv_lengths *lengths);
 
 /* Answers that begin from now on may draft with this model (drafts.h). Borrowed; NULL: none. */
 void fv_scheduler_draft_with(fv_scheduler *a, fv_draft_model *m);
+
+/* Keeps prompts with their answers in `prefixes` from now on. Borrowed. */
+void fv_scheduler_keep(fv_scheduler *a, fv_prefixes *prefixes);
 
 /* Lists running answers in `pulse` from now on. Borrowed. Call before the first answer is added. */
 void fv_scheduler_follow(fv_scheduler *a, fv_pulse *pulse);

@@ -72,6 +72,7 @@ static void unref(decode *d) {
         d->first = t->next;
         free(t);
     }
+    fv_forms_release(&d->beginning);
     fv_arena_fini(&d->arena);
     free(d);
 }
@@ -191,6 +192,14 @@ static void fill_follow_up(decode *d, Fovea__Inference__V1__Report *r) {
     r->seconds_queued = a->s_attach;
 }
 
+/* Fills in what the prefill worker has left to this one. */
+static void fill_rest(const decode *d, Fovea__Inference__V1__Report *r) {
+    const fv_answer_report *a = &d->report;
+    r->bytes_visual = a->bytes_visual;
+    r->bytes_text = a->bytes_text;
+    r->seconds_prefill = a->s_prefill;
+}
+
 static void fill_recompressed(const fv_recompress_report *in,
                               Fovea__Inference__V1__Recompressed *out) {
     out->tokens = in->rows;
@@ -223,6 +232,7 @@ static fv_status send_finished(decode *d) {
         fill_follow_up(d, &r);
     else
         r.transfer = &t;
+    if (d->answer.begins) fill_rest(d, &r);
     m.reason = reason_of(d->report.finish);
     m.report = &r;
     fv_answer_record(&d->report, d->answer.follows);
@@ -348,6 +358,7 @@ static fv_status read_request(decode *d, grpc_byte_buffer *message) {
     const fv_grammar_spec *form = &d->answer.rules.grammar;
     d->formed = form->kind != 0;
     if (!d->formed) return fv_jobs_post(d->w->jobs, &d->begin);
+    d->answer.rules.compiled = fv_forms_result(&d->beginning);
     const fv_form_share share = share_of(d);
     fv_forms_add(d->w->forms, &d->beginning, form, &share, d->w->jobs, &d->begin);
     return FV_OK;

@@ -22,6 +22,7 @@ struct fv_decode_worker {
     /* for the computing thread, once it runs */
     fv_kv_pool *pool, *probe_pool;
     fv_prefixes *prefixes;
+    fv_kept_log *kept; /* of prefixes, for the routers */
     fv_probe_clock probe;
     fv_receiver *receiver;
     fv_opens opens;

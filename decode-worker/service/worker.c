@@ -19,6 +19,7 @@ fv_decode_options fv_decode_options_default(void) {
                                               .kv_dtype = FV_F32,
                                               .batch_max = 64,
                                               .prompt_tokens = 256,
+                                              .rest_most = 256,
                                               .queue_max = 256,
                                               .keep_s_max = 600,
                                               .speculate = true,
@@ -211,6 +212,7 @@ static void free_worker(fv_decode_worker *w) {
     fv_lengths_close(w->lengths);
     fv_receiver_close(w->receiver);
     fv_prefixes_close(w->prefixes);
+    fv_kept_log_close(w->kept);
     fv_kv_pool_close(w->pool);
     fv_kv_pool_close(w->probe_pool);
     free(w);
@@ -223,12 +225,16 @@ static fv_status open_stages(fv_decode_worker *w) {
     fv_probe_clock_init(&w->probe, w->opt.probe_s);
     FV_TRY(fv_kv_pool_open(e->be.device, &shape, w->opt.kv_bytes, &w->pool));
     FV_TRY(fv_kv_pool_open(e->be.device, &shape, 0, &w->probe_pool));
-    fv_prefixes_options prefixes = {
-        .pool = w->pool, .bytes_max = w->opt.prefix_bytes, .owner_max = w->opt.prefix_bytes / 2};
+    FV_TRY(fv_kept_log_open(FV_KEPT_LOG_MAX, &w->kept));
+    fv_prefixes_options prefixes = {.pool = w->pool,
+                                    .bytes_max = w->opt.prefix_bytes,
+                                    .owner_max = w->opt.prefix_bytes / 2,
+                                    .log = w->kept};
     FV_TRY(fv_prefixes_open(&prefixes, &w->prefixes));
     fv_receiver_options opt = {.pool = w->pool,
                                .adapters = &e->adapters,
                                .prefixes = w->prefixes,
+                               .rest_most = w->opt.rest_most,
                                .model = e->fingerprint,
                                .compute = e->be.compute,
                                .n_vocab = text->vocab,
@@ -255,6 +261,7 @@ static fv_status open_stages(fv_decode_worker *w) {
     FV_TRY(fv_pulse_open(&w->pulse));
     fv_scheduler_follow(w->answers, w->pulse);
     fv_scheduler_measure(w->answers, w->lengths);
+    fv_scheduler_keep(w->answers, w->prefixes);
     return FV_OK;
 }
 
@@ -371,6 +378,8 @@ Fovea__Inference__V1__Load fv_decode_worker_load(const fv_decode_worker *w) {
     }
     return load;
 }
+
+fv_kept_log *fv_decode_worker_kept(const fv_decode_worker *w) { return w->kept; }
 
 fv_pulse *fv_decode_worker_pulse(const fv_decode_worker *w) { return w->pulse; }
 

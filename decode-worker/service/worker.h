@@ -26,6 +26,7 @@
 #include "common/pulse.h"
 #include "decode-worker/receive/receive.h"
 #include "inference.pb-c.h"
+#include "kv/cache/kept_log.h"
 #include "model/engine.h"
 #include "rpc/server.h"
 #include "serving/caller.h"
@@ -40,9 +41,11 @@ typedef struct fv_decode_options {
     int32_t prompt_tokens; /* prompt rows of follow-ups in a step: bounds the others' wait */
     int32_t queue_max;     /* requests that wait for the computing thread; more are refused */
     size_t prefix_bytes; /* share of the pool for prompts that later ones reuse; 0: none are kept */
-    size_t keep_bytes;   /* share of the pool for kept conversations; 0: half of kv_bytes */
-    double keep_s_max;   /* longest time that a conversation is kept; 0: none is */
-    double probe_s;      /* seconds without a token before the worker probes itself; 0: never */
+    int32_t
+        rest_most; /* tokens of a prompt's end that are computed here if all others are kept; 0: none */
+    size_t keep_bytes; /* share of the pool for kept conversations; 0: half of kv_bytes */
+    double keep_s_max; /* longest time that a conversation is kept; 0: none is */
+    double probe_s;    /* seconds without a token before the worker probes itself; 0: never */
     const fv_peer_ops *pairs; /* operations of peer links; NULL: the worker offers none */
     int32_t pairs_most;       /* maximum number of peer links */
     fv_grants_options grants; /* fv_grants_options_default() */
@@ -87,6 +90,9 @@ void fv_decode_worker_drain(fv_decode_worker *w);
 /* Returns whether a draining worker has nothing in hand. From then on it refuses every Open, so that its server
  * may stop: each granted hand-off has become an answer, or its lease has expired. */
 bool fv_decode_worker_idle(const fv_decode_worker *w);
+
+/* Returns what the worker keeps of prompts, for its routers; valid until `closed`. */
+fv_kept_log *fv_decode_worker_kept(const fv_decode_worker *w);
 
 /* Returns the list of running answers; valid until `closed`. */
 fv_pulse *fv_decode_worker_pulse(const fv_decode_worker *w);

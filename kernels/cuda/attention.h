@@ -98,18 +98,16 @@ typedef struct fv_cuda_attn_size {
 fv_status fv_cuda_attn_send(fv_cuda *c, const fv_attn_args *a, const fv_cuda_attn_cut *cut,
                             fv_cuda_attn *out, fv_cuda_attn_size *size);
 
-/* Whether this call may take the tensor cores: keys and values in bf16, heads that fill tiles, no
- * sliding windows. */
-static inline bool fv_cuda_attn_is_tiled(const fv_cuda *c, const fv_attn_args *a) {
-    return !c->exact && !a->slides && a->kv_dtype == FV_BF16 &&
-           (a->d_head == 64 || a->d_head == 128);
-}
+/* Whether this call may take the tensor cores: keys and values in 16 bits, heads that fill tiles and shared memory
+ * that they fit in. In attention_tiled.cu. */
+bool fv_cuda_attn_is_tiled(const fv_cuda *c, const fv_attn_args *a);
 
 /* attention_exact.cu */
 fv_status fv_cuda_attention_exact(fv_cuda *c, const fv_attn_args *a);
 
-/* attention_tiled.cu: calls that fv_cuda_attn_is_tiled. */
+/* attention_tiled.cu: calls that fv_cuda_attn_is_tiled; those with f16 go on to attention_tiled_f16.cu. */
 fv_status fv_cuda_attention_tiled(fv_cuda *c, const fv_attn_args *a);
+fv_status fv_cuda_attention_tiled_f16(fv_cuda *c, const fv_attn_args *a);
 
 #ifdef __cplusplus
 }

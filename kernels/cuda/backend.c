@@ -70,7 +70,7 @@ static fv_status cuda_open(fv_backend *be, const fv_backend_options *opt) {
     c->n_sm = prop.multiProcessorCount;
     c->shared_max = prop.sharedMemPerBlockOptin;
     c->exact = exact;
-    fv_backend b = {.ops = &cuda_ops, .device = &c->device, .isa = "cuda", .impl = c};
+    fv_backend b = {.ops = &cuda_ops, .device = &c->device, .isa = exact ? "cuda-exact" : "cuda", .impl = c};
     fv_status st = fv_cuda_device_open(c);
     if (st == FV_OK && !exact) st = fv_blas_open(c->stream, &c->blas);
     if (st == FV_OK && opt->trace) {

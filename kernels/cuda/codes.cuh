@@ -318,8 +318,8 @@ template <class FORM> static fv_status codes_attend(fv_cuda *c, const fv_attn_pa
                        a->n_kv,
                        a->d_head,
                        a->scale};
-    FV_LAUNCH(codes_kernel<FORM>, dim3((unsigned)n, (unsigned)a->n_kv), dim3(THREADS), scratch,
-              c->stream, call, heads);
+    fv_launch(FORM::name(), codes_kernel<FORM>, dim3((unsigned)n, (unsigned)a->n_kv), dim3(THREADS),
+              scratch, c->stream, call, heads);
     return fv_cuda_launched(FORM::name());
 }
 

@@ -132,6 +132,29 @@ template <int PENDING> static __device__ __forceinline__ void fv_cp_wait() {
 
 /* ---- tensor cores ---------------------------------------------------------------------- */
 
+#ifndef __CUDACC__
+template <typename W>
+static void fv_emulate_mma(float d[4], const uint32_t a[4], const uint32_t b[2], W widen) {
+    uint32_t mine[6] = {a[0], a[1], a[2], a[3], b[0], b[1]};
+    const char *rooms =
+        static_cast<const char *>(fv_emu::exchange(FV_ALL_LANES, mine, sizeof mine));
+    auto half = [&](int lane, int word, int high) {
+        uint32_t u;
+        memcpy(&u, rooms + lane * fv_emu::ROOM + word * 4, 4);
+        return widen((uint16_t)(high ? u >> 16 : u));
+    };
+    int group = (int)fv_emu::self->lane / 4, t = (int)fv_emu::self->lane % 4;
+    for (int i = 0; i < 4; i++) {
+        int row = i / 2, col = 2 * t + i % 2; /* row: group, or group + 8 */
+        for (int k = 0; k < 16; k++) {
+            float x = half(group * 4 + k % 8 / 2, row + k / 8 * 2, k % 2);
+            float y = half(col * 4 + k % 8 / 2, 4 + k / 8, k % 2);
+            d[i] = fmaf(x, y, d[i]);
+        }
+    }
+}
+#endif
+
 /* d[16, 8] += a[16, 16] b[16, 8] by one warp, a and b bf16, d f32 (mma.sync m16n8k16). With
  * group = lane / 4, t = lane % 4, a lane holds two elements per word, the lower column (of b: the
  * lower row) in the low half:
@@ -148,23 +171,20 @@ static __device__ __forceinline__ void fv_mma_bf16(float d[4], const uint32_t a[
                  : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 #else
-    uint32_t mine[6] = {a[0], a[1], a[2], a[3], b[0], b[1]};
-    const char *rooms =
-        static_cast<const char *>(fv_emu::exchange(FV_ALL_LANES, mine, sizeof mine));
-    auto half = [&](int lane, int word, int high) {
-        uint32_t u;
-        memcpy(&u, rooms + lane * fv_emu::ROOM + word * 4, 4);
-        return f32_of_bf16((uint16_t)(high ? u >> 16 : u));
-    };
-    int group = (int)fv_emu::self->lane / 4, t = (int)fv_emu::self->lane % 4;
-    for (int i = 0; i < 4; i++) {
-        int row = i / 2, col = 2 * t + i % 2; /* row: group, or group + 8 */
-        for (int k = 0; k < 16; k++) {
-            float x = half(group * 4 + k % 8 / 2, row + k / 8 * 2, k % 2);
-            float y = half(col * 4 + k % 8 / 2, 4 + k / 8, k % 2);
-            d[i] = fmaf(x, y, d[i]);
-        }
-    }
+    fv_emulate_mma(d, a, b, [](uint16_t half) { return f32_of_bf16(half); });
+#endif
+}
+
+/* The same in f16. */
+static __device__ __forceinline__ void fv_mma_f16(float d[4], const uint32_t a[4],
+                                                  const uint32_t b[2]) {
+#ifdef __CUDACC__
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+                 "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};\n"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#else
+    fv_emulate_mma(d, a, b, [](uint16_t half) { return f32_of_f16(half); });
 #endif
 }
 

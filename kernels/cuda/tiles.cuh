@@ -108,15 +108,25 @@ static __device__ __forceinline__ eight eight_zeros() {
     return x;
 }
 
+/* d += a b, in the type of the operands. */
+template <fv_dtype TYPE>
+static __device__ __forceinline__ void mma(float d[4], const uint32_t a[4], const uint32_t b[2]) {
+    if (TYPE == FV_BF16)
+        fv_mma_bf16(d, a, b);
+    else
+        fv_mma_f16(d, a, b);
+}
+
 /* acc[8] += a times the 8 tiles whose operands are in rows x0..x3. */
+template <fv_dtype TYPE = FV_BF16>
 static __device__ __forceinline__ void mma_eight(float acc[8][4], const uint32_t a[4], eight x0,
                                                  eight x1, eight x2, eight x3) {
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         uint32_t lo[2] = {low_halves(x0.w[i], x1.w[i]), low_halves(x2.w[i], x3.w[i])};
         uint32_t hi[2] = {high_halves(x0.w[i], x1.w[i]), high_halves(x2.w[i], x3.w[i])};
-        fv_mma_bf16(acc[2 * i], a, lo);
-        fv_mma_bf16(acc[2 * i + 1], a, hi);
+        mma<TYPE>(acc[2 * i], a, lo);
+        mma<TYPE>(acc[2 * i + 1], a, hi);
     }
 }
 

@@ -88,9 +88,12 @@ static void read_spans(trace *t) {
     (void)cudaGetLastError();
 }
 
+/* This thread is between a span's begin and end: launches in there belong to the span. */
+static _Thread_local bool within;
+
 int fv_cuda_trace_begin(const char *name, cudaStream_t stream) {
     trace *t = atomic_load(&present);
-    if (!t) return -1;
+    if (!t || within) return -1;
     pthread_mutex_lock(&lock);
     if (t->n_span == PENDING) read_spans(t);
     int i = t->n_span;
@@ -104,12 +107,14 @@ int fv_cuda_trace_begin(const char *name, cudaStream_t stream) {
         return -1;
     }
     s->name = name;
+    within = true;
     return i; /* holds the lock until fv_cuda_trace_end */
 }
 
 void fv_cuda_trace_end(int i, cudaStream_t stream) {
     if (i < 0) return;
     trace *t = atomic_load(&present);
+    within = false;
     if (cudaEventRecord(t->span[i].end, stream) == cudaSuccess) t->n_span = i + 1;
     pthread_mutex_unlock(&lock);
 }

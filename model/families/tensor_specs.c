@@ -77,14 +77,19 @@ static void build_vision(builder *b) {
     if (cfg->video_tower) add_video_tower(b, run);
 }
 
-/* Adds the experts of a layer whose name begins with `prefix`, where files have each by itself. */
-static void add_experts(builder *b, int32_t layer, const char *prefix) {
+/* Adds the experts of a layer whose name begins with `prefix`, where files have each by itself; `at`: its place in
+ * fv_text_weights.expert. */
+static void add_experts(builder *b, int32_t layer, int32_t at, const char *prefix) {
     const fv_text_config *t = &b->cfg->text;
     char first[96];
     for (int32_t e = 0; t->experts_apart && t->sparse[layer] && e < t->n_expert; e++) {
-        snprintf(first, sizeof first, "%smlp.experts.%d.", prefix, e);
-        add(b, fv_specs_text_expert, FV_PART_TEXT_EXPERT, layer * t->n_expert + e, first);
+        snprintf(first, sizeof first, "%s%s.%d.", prefix, fv_tensor_specs_experts(t), e);
+        add(b, fv_specs_text_expert, FV_PART_TEXT_EXPERT, at * t->n_expert + e, first);
     }
+}
+
+const char *fv_tensor_specs_experts(const fv_text_config *t) {
+    return t->dense_beside ? "experts" : "mlp.experts";
 }
 
 fv_status fv_tensor_specs_build(const fv_model_config *cfg, bool whole, fv_tensor_spec **out,
@@ -106,11 +111,12 @@ fv_status fv_tensor_specs_build(const fv_model_config *cfg, bool whole, fv_tenso
         if (in < run) {
             add(&b, fv_specs_text_recurrent, FV_PART_RECURRENT_LAYER, layer * run + in, prefix);
             add(&b, fv_specs_text_ffn, FV_PART_RECURRENT_LAYER, layer * run + in, prefix);
+            add_experts(&b, layer, cfg->text.n_layer + layer * run + in, prefix);
         } else {
             add(&b, fv_specs_text_attention, FV_PART_TEXT_LAYER, layer, prefix);
             add(&b, fv_specs_text_ffn, FV_PART_TEXT_LAYER, layer, prefix);
             add(&b, fv_specs_text_fused, FV_PART_TEXT_FUSED, layer, prefix);
-            add_experts(&b, layer, prefix);
+            add_experts(&b, layer, layer, prefix);
         }
     }
     add(&b, fv_specs_text_back, FV_PART_TEXT, 0, "text.");

@@ -67,7 +67,8 @@ typedef enum fv_spec_when {
     SPARSE_PLAIN, /* whose matrices are [out, in], or transposed */
     SPARSE_TRANSPOSED,
     SIGMOID,      /* the router has a bias */
-    BESIDE,       /* layers with experts beside the FFN */
+    BESIDE,       /* layers with experts beside the FFN, */
+    BESIDE_PLAIN, /* whose matrices are together */
     SHARED_GATED, /* the expert that every token goes through, and its gate, */
     SHARED_PLAIN, /* or without one, under GLM's names */
     PRE_NORMS,    /* norms of the text model's layers: before attention and FFN only, */

@@ -116,12 +116,13 @@ bool fv_spec_exists(const fv_model_config *cfg, bool whole, fv_spec_when when, i
     case DENSE_APART: return !t->fused && !t->fused_ffn && (!t->sparse[layer] || t->dense_beside);
     case SPARSE: return t->sparse[layer] && !t->dense_beside;
     case BESIDE: return t->dense_beside && t->sparse[layer];
+    case BESIDE_PLAIN: return t->dense_beside && t->sparse[layer] && !t->experts_apart;
     case SPARSE_PLAIN:
         return t->sparse[layer] && !t->experts_transposed && !t->dense_beside && !t->experts_apart;
     case SIGMOID: return t->router.sigmoid && t->sparse[layer];
     case SHARED_GATED: return t->d_shared && t->shared_gated && t->sparse[layer];
     case SHARED_PLAIN: return t->d_shared && !t->shared_gated && t->sparse[layer];
-    case SPARSE_TRANSPOSED: return t->sparse[layer] && t->experts_transposed;
+    case SPARSE_TRANSPOSED: return t->sparse[layer] && t->experts_transposed && !t->experts_apart;
     case PRE_NORMS: return !t->post_norms;
     case POST_NORMS: return t->post_norms;
     case CONNECTOR_MLP: return mlp;

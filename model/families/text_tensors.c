@@ -126,8 +126,16 @@ static const fv_spec_row text_ffn[] = {
     {"pre_feedforward_layernorm_2.weight", L(experts_norm), {DIM_D}, FV_ROLE_NORM, BESIDE},
     {"post_feedforward_layernorm_1.weight", L(dense_post_norm), {DIM_D}, FV_ROLE_NORM, BESIDE},
     {"post_feedforward_layernorm_2.weight", L(experts_post_norm), {DIM_D}, FV_ROLE_NORM, BESIDE},
-    {"experts.gate_up_proj", L(experts_in), {DIM_EXPERTS, DIM_2E, DIM_D}, FV_ROLE_EXPERTS, BESIDE},
-    {"experts.down_proj", L(experts_out), {DIM_EXPERTS, DIM_D, DIM_E}, FV_ROLE_EXPERTS, BESIDE},
+    {"experts.gate_up_proj",
+     L(experts_in),
+     {DIM_EXPERTS, DIM_2E, DIM_D},
+     FV_ROLE_EXPERTS,
+     BESIDE_PLAIN},
+    {"experts.down_proj",
+     L(experts_out),
+     {DIM_EXPERTS, DIM_D, DIM_E},
+     FV_ROLE_EXPERTS,
+     BESIDE_PLAIN},
 };
 
 static const fv_spec_row text_fused[] = {

@@ -41,14 +41,21 @@ static fv_status shared_expert(fv_decoder *dec, const fv_text_layer *w, const fv
     return FV_OK;
 }
 
+/* The experts of a layer where they are tensors of their own; otherwise NULL. */
+static const fv_text_expert *experts_of(const fv_decoder *dec, const fv_text_layer *w) {
+    const fv_text_config *c = dec->cfg;
+    if (!dec->w.expert) return NULL;
+    const bool recurrent = w->delta_qkv.data != NULL;
+    const ptrdiff_t layer = recurrent ? c->n_layer + (w - dec->w.recurrent) : w - dec->w.layer;
+    return dec->w.expert + layer * c->n_expert;
+}
+
 /* Runs a mixture of experts and, if there is one, the shared expert. */
 static fv_status experts(fv_decoder *dec, const fv_text_layer *w, const fv_layer_scratch *s) {
     const fv_text_config *c = dec->cfg;
     fv_activate_args add = {.act = FV_ACT_NONE, .x = s->shared, .y = s->h, .accumulate = true};
-    const fv_text_expert *apart =
-        dec->w.expert ? dec->w.expert + (w - dec->w.layer) * c->n_expert : NULL;
     if (c->d_shared) FV_TRY(shared_expert(dec, w, s));
-    FV_TRY(fv_experts_run(&dec->experts_ws, c, w, apart, s->h, s->h, s->h));
+    FV_TRY(fv_experts_run(&dec->experts_ws, c, w, experts_of(dec, w), s->h, s->h, s->h));
     return c->d_shared ? dec->be->ops->activate(dec->be, &add) : FV_OK;
 }
 
@@ -65,7 +72,8 @@ static fv_status dense_and_experts(fv_decoder *dec, const fv_text_layer *w,
     FV_TRY(fv_layer_norm(dec, s->shared, w->dense_post_norm, s->shared));
     FV_TRY(fv_layer_norm(dec, x, w->router_norm, s->routed));
     FV_TRY(fv_layer_norm(dec, x, w->experts_norm, s->h));
-    FV_TRY(fv_experts_run(&dec->experts_ws, dec->cfg, w, NULL, s->routed, s->h, s->h));
+    FV_TRY(
+        fv_experts_run(&dec->experts_ws, dec->cfg, w, experts_of(dec, w), s->routed, s->h, s->h));
     FV_TRY(fv_layer_norm(dec, s->h, w->experts_post_norm, s->h));
     return dec->be->ops->activate(dec->be, &add);
 }

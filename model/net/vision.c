@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "common/convert.h"
+#include "kernels/tier.h"
 #include "model/net/vision_internal.h"
 
 /* Number of tiles that go through the tower together: enough to fill the cores or a GPU, few enough
@@ -41,9 +42,12 @@ typedef struct tower_scratch {
     runs tiles, windows;
 } tower_scratch;
 
-/* Type of keys and values; products in bf16 would round them to bf16 anyway. */
+/* Type of keys and values: that to which products round them anyway. */
 static fv_dtype kv_dtype(const fv_vision *v) {
-    return v->be->compute == FV_COMPUTE_BF16 ? FV_BF16 : FV_F32;
+    if (v->be->compute == FV_COMPUTE_BF16) return FV_BF16;
+    const fv_dtype of = v->w.layer[0].q.dtype;
+    if (fv_backend_tier(v->be) == FV_TIER_EXACT || (of != FV_BF16 && of != FV_F16)) return FV_F32;
+    return of;
 }
 
 fv_status fv_vision_linear(fv_vision *v, fv_tensor x, fv_tensor w, fv_tensor b, fv_tensor y,

@@ -22,6 +22,7 @@
  *     READY     everything is ready; images are encoded, one by one
  *     RUNNING   the task is in a batch that is computed; KV is sent meanwhile
  *     EXPORTING  the first token was sent; the last KV is on its way
+ *               a task that leaves the rest of its prompt to the decode worker (task_rest.c) goes there from OPENING
  *     over      everything is freed, the outcome is in fault and refusal
  *
  * Images in the cache are not read. A task whose images are condensed is READING and READY before
@@ -71,6 +72,8 @@ typedef struct fv_task_prefix {
     int32_t rows;       /* and the cache had so many of its rows before */
     bool in_vain;       /* the cache had no room for what another task has computed */
     double seconds_row; /* that a row took in its batch */
+    int32_t
+        left; /* rows that the decode worker has; it computes those after them. 0: this worker does */
 } fv_task_prefix;
 
 /* Segments of its prompt on their way from tiers into the cache of prefixes. */
@@ -173,6 +176,7 @@ typedef struct fv_prefill_line {
     fv_kv_pool *pool;
     fv_image_cache *cache;
     fv_prefix_cache *prefixes;
+    fv_kept_log *kept;    /* of prefixes, for the routers */
     double seconds_row;   /* that a row of a prompt takes, about; 0: not known yet */
     size_t bytes_storing; /* of segments on their way to the tier */
     float *logits;        /* [batch, vocab] */
@@ -275,6 +279,15 @@ bool fv_task_awaits(const fv_task *t);
 
 /* Keeps what it has computed. */
 void fv_task_keep_prefix(fv_task *t);
+
+/* task_rest.c: whether the decode worker may be asked to compute the end of the prompt; after the grant, whether it can, which
+ * is noted in prefix.left; and leaves that to it, with EXPORTING. */
+bool fv_task_offers_rest(const fv_task *t);
+bool fv_task_may_leave_rest(fv_task *t);
+fv_status fv_task_leave_rest(fv_task *t);
+
+/* Tokens of the prompt that are not computed, as they were kept here or, then, on the decode worker. */
+int32_t fv_task_cached(const fv_task *t);
 
 /* task_tier.c: what tiers beyond the cache keep of the prompt. */
 

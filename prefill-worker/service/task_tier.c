@@ -119,7 +119,7 @@ static bool read_there(fv_task *t) {
     for (int32_t i = 0; i < f->n_there; i++)
         if (&j->link[n].key == f->key[i]) n++;
     if (n == here) return false;
-    fv_prefix_draft_open(j->prefixes, j->owner ? j->owner : "", j->link, n, &f->draft);
+    fv_prefill_job_open_draft(j, n, &f->draft);
     if (f->draft.n_link <= f->draft.n_old || stage(f) != FV_OK) {
         fv_task_drop_fetch(t);
         return false;

@@ -1,4 +1,5 @@
 #include "tests/e2e/prefill_rig.h"
+#include "serving/policy_message.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -139,6 +140,12 @@ void ask_about_image(asking *a, const char *decode_address) {
     a->g.max_tokens = N_TOKEN;
     a->g.ignore_eos = true;
     a->g.digests = true;
+}
+
+void ask_under(asking *a, const char *policy, fv_arena *arena) {
+    fv_policy parsed;
+    cr_assert_eq(fv_policy_parse(policy, &parsed), FV_OK, "%s", fv_last_error());
+    cr_assert_eq(fv_policy_to_message(&parsed, arena, &a->g.policy), FV_OK);
 }
 
 static fv_status on_prefilled(fv_rpc_call *c, grpc_byte_buffer *message) {

@@ -77,6 +77,7 @@ typedef struct heard {
     char why[FV_RPC_TEXT_MAX], refusal[64];
 } heard;
 
+void ask_under(asking *a, const char *policy, fv_arena *arena); /* the message is in the arena */
 void begin_within(heard *h, const asking *a, int64_t deadline_ms);
 void begin(heard *h, const asking *a);
 void run(heard *h, const asking *a); /* and waits for the end */

@@ -424,7 +424,7 @@ Test(cli, wrong_usage_ends_with_2) {
     ask_fails("--isa neon hi", 2, "neon");
     ask_fails("--kv-dtype f64 hi", 2, "f32, bf16 or f16");
     ask_fails("--compute f16 hi", 2, "f32 or bf16");
-    ask_fails("--weights int2 hi", 2, "use stored, int8, int4, int4-128 or dequantized");
+    ask_fails("--weights int2 hi", 2, "use stored, int8, int4, int4-128, exact or dequantized");
     command_run(&r, FOVEA " sing");
     cr_assert_eq(r.status, 2);
     command_run(&r, FOVEA);

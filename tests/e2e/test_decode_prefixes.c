@@ -64,7 +64,7 @@ Test(decode_prefixes, tenants_and_lossy_policies_do_not_share) {
     static const struct {
         const char *tenant, *policy;
     } asked[] = {
-        {"a", ""}, {"b", ""}, {"a", "evict=h2o"}, {"a", "pack=svd,rank_k=4,rank_v=4,gain=0"}};
+        {"a", ""}, {"b", ""}, {"a", "evict=vta"}, {"a", "pack=svd,rank_k=4,rank_v=4,gain=0"}};
     static handoff h[4];
     fv_decode_options opt = keeping();
     open_all(&opt);

@@ -102,3 +102,33 @@ Test(handoff_prefixes, requests_that_come_together_are_answered_as_alone) {
         cr_assert_arr_eq(many[i].digest, alone[i].digest, sizeof many[i].digest);
     }
 }
+
+/* Evicting requests get copies, and condensed images are kept like others. */
+Test(handoff_prefixes, an_image_under_a_policy_is_sent_once_too) {
+    static const char *const policies[] = {"evict=h2o,heavy=0.3", "evict=tova,keep=0.5",
+                                           "condense=prumerge"};
+    enum { N = sizeof policies / sizeof *policies };
+    uint64_t first[N], digest[N][N_TOKEN - 1];
+    for (int with = 0; with < 2; with++) {
+        open_keeping(BYTES, with ? BYTES : 0);
+        for (int i = 0; i < N; i++) {
+            fv_arena arena = {0};
+            ask_about_image(&a, workers.target);
+            ask_under(&a, policies[i], &arena);
+            a.g.cache_salt = (char *)(uintptr_t)policies[i]; /* it finds what it has left itself */
+            if (with) cr_assert_eq(ask(QUESTION)->tokens_kept, 0, "%s", policies[i]);
+            const Fovea__Inference__V1__Transfer *t = ask(OTHER);
+            fv_arena_fini(&arena);
+            if (!with) {
+                first[i] = first_digest(&p);
+                memcpy(digest[i], d.digest, sizeof digest[i]);
+                continue;
+            }
+            cr_assert_geq(t->tokens_kept, p.report->n_visual, "%s", policies[i]);
+            cr_assert_eq(first_digest(&p), first[i], "%s", policies[i]);
+            cr_assert_arr_eq(d.digest, digest[i], sizeof digest[i], "%s", policies[i]);
+        }
+        wait_for_nothing_held();
+        close_workers();
+    }
+}

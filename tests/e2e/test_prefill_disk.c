@@ -202,3 +202,28 @@ Test(prefill_disk, tenants_salts_and_cache_off_find_nothing_on_the_disk) {
     cr_assert_gt(ask(LONG)->n_prompt_fetched, 0);
     close_disk();
 }
+
+/* What is kept before a layer that drops tokens is another part of each row. */
+Test(prefill_disk, what_is_kept_under_a_policy_is_read_again_too) {
+    static const char *const policies[] = {"prune=fastv,layer=2,keep=0.5", "condense=prumerge"};
+    for (int i = 0; i < 2; i++) {
+        fv_arena arena = {0};
+        open_disk(1 << 24);
+        a.g.cache_salt = (char *)(uintptr_t)policies[i];
+        ask_under(&a, policies[i], &arena);
+        cr_assert_eq(ask(LONG)->n_prompt_cached, 0, "%s", policies[i]);
+        uint64_t first = first_digest(&p);
+        wait_for_writes();
+        close_disk();
+        open_disk(1 << 24);
+        a.g.cache_salt = (char *)(uintptr_t)policies[i];
+        cr_assert_eq(ask(LONG)->n_prompt_cached, 0, "exact reads nothing of %s", policies[i]);
+        ask_under(&a, policies[i], &arena);
+        const Fovea__Inference__V1__Report *r = ask(LONG);
+        cr_assert_str_eq(r->cache_tier, "disk");
+        cr_assert_geq(r->n_prompt_fetched, r->n_visual, "%s", policies[i]);
+        cr_assert_eq(first_digest(&p), first, "%s", policies[i]);
+        close_disk();
+        fv_arena_fini(&arena);
+    }
+}

@@ -108,6 +108,14 @@ static inline bool same_bits(device_test *d, const both *b, const char *what) {
     return same;
 }
 
+/* The largest error of the norm that a test has measured: ops_run prints it. */
+__attribute__((weak)) double largest_error;
+
+static inline double note_error(double e) {
+    if (!(e <= largest_error)) largest_error = e; /* NaN too */
+    return e;
+}
+
 /* ||device - plain|| / ||plain|| over the elements; NaN when one of them is not a number. */
 static inline double relative_error(device_test *d, const both *b) {
     char *p = fetch(d, b);
@@ -121,7 +129,7 @@ static inline double relative_error(device_test *d, const both *b) {
             all += x * x;
         }
     free(p);
-    return all > 0 ? sqrt(diff / all) : diff;
+    return note_error(all > 0 ? sqrt(diff / all) : diff);
 }
 
 #endif

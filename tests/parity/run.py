@@ -170,6 +170,8 @@ def run_scripts(tests, seed, only=None):
     commands = {"tokenizers, 3000 new strings":
                 ["tokenizer_golden.py", "--live", "3000", tests / "unit_text",
                  "--seed", seed],
+                "SentencePiece models, 6000 texts":
+                ["tokenizer_files_golden.py", "--live", "6000", "--seed", seed, tests / "unit_text"],
                 "conversations, 600 new ones through 28 chat templates":
                 ["jinja_golden.py", "--live", "600", "--seed", seed, tests / "unit_text"],
                 "200 chats as clients send them through 28 chat templates":

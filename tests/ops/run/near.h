@@ -19,7 +19,7 @@ static inline void near(const float *got, const float *want, const float *before
         diff += e * e;
         all += (double)want[i] * (double)want[i];
     }
-    double norm = all > 0 ? sqrt(diff / all) : 0;
+    double norm = note_error(all > 0 ? sqrt(diff / all) : 0);
     check(worst < 0.04 && norm < 6e-3, "%s: largest error %.3g, of the norm %.3g", what, worst,
           norm);
 }

@@ -6,7 +6,8 @@
  * BACKEND: an instruction set (kernels/cpu/isa.def), amx-emulated (on a CPU without AMX), auto (the best one
  * here), cuda (tensor cores and cuBLAS) or cuda-exact. `test` compares with the plain path on one thread, on the CPU with 3 threads and with 1;
  * `perf` uses all cores. The CUDA plugin is the one in FOVEA_PLUGIN_DIR, or the emulated one. Exits with
- * 77 where the machine lacks the backend. */
+ * 77 where the machine lacks the backend. A test ends with the largest error of the norm among the results
+ * that need not have the CPU's bits. */
 #include "kernels/cpu/isa.h"
 #include "tests/ops/run/amx_emulated.h"
 #include "tests/ops/run/run.h"
@@ -100,6 +101,7 @@ int main(int argc, char **argv) {
         int n = for_each(only, tests ? test : perf, &d);
         group_end();
         device_close(&d);
+        if (tests && n) printf("largest error of the norm: %.2e\n", largest_error);
         if (n == 0) return usage();
         if (!tests) return 0;
         if (!cpu || strcmp(backend, "plain") == 0) break; /* it would compare with itself */

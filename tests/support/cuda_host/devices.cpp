@@ -2,13 +2,16 @@
  * how much shared memory a kernel may be launched with, and what went wrong last.
  *
  * FOVEA_EMULATED_GPUS=N: so many devices (1). FOVEA_EMULATED_FAULT=N: launch N of the process (from
- * 1) reads an illegal address. As with CUDA, a later call reports that, and from then on every call fails until the process ends. */
+ * 1) reads an illegal address. As with CUDA, a later call reports that, and from then on every call fails until the process ends.
+ * FOVEA_EMULATED_FAULT=KIND:NAME is a fault of every kernel of that name, without its template's arguments: `crash` reads an illegal
+ * address, `hang` never ends, `skip` computes nothing. */
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <map>
 #include <mutex>
 #include <string>
+#include <unistd.h>
 
 #include "cuda_runtime.h"
 #include "run.h"
@@ -52,11 +55,27 @@ bool lost() {
     return is_lost;
 }
 
+/* The kind of fault that the kernel has been given, "" for none. */
+static std::string fault_of(const char *kernel) {
+    static const char *const asked = getenv("FOVEA_EMULATED_FAULT");
+    const char *colon = asked ? strchr(asked, ':') : nullptr;
+    if (!colon) return "";
+    kernel += strspn(kernel, "(");
+    if (std::string(kernel, strcspn(kernel, "<)")) != colon + 1) return "";
+    return std::string(asked, colon);
+}
+
 void count_launch(const char *kernel) {
     static const int fault = number_of("FOVEA_EMULATED_FAULT", 0);
     std::lock_guard<std::mutex> alone(lock);
     launched[kernel]++;
-    if (++n_launch == fault) is_lost = true;
+    if (++n_launch == fault || fault_of(kernel) == "crash") is_lost = true;
+}
+
+bool computes(const char *kernel) {
+    const std::string fault = fault_of(kernel);
+    while (fault == "hang") sleep(1);
+    return fault != "skip";
 }
 
 size_t shared_of(const void *kernel, int device) {

@@ -14,12 +14,14 @@ void run(const char *kernel, dim3 grid, dim3 block, size_t shared,
          const std::function<void()> &thread);
 
 /* Functions of devices.cpp: return the thread's device; set the thread's last error to e, and return it;
- * return whether an illegal access was made; count a launch; return the bytes of dynamic shared memory that
- * a kernel may be launched with. */
+ * return whether an illegal access was made; count a launch; tell whether a kernel that runs now computes (a
+ * fault may make it hang or do nothing); return the bytes of dynamic shared memory that a kernel may be
+ * launched with. */
 int current_device();
 cudaError_t told(cudaError_t e);
 bool lost();
 void count_launch(const char *kernel);
+bool computes(const char *kernel);
 size_t shared_of(const void *kernel, int device);
 
 /* Issues to a stream a wait for another process: it is called until it returns true, and nothing

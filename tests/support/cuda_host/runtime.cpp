@@ -235,7 +235,11 @@ cudaError_t cudaLaunchKernel(const void *kernel, dim3 grid, dim3 block, void **a
             wrong("a kernel is given memory of another device", name);
     fv_emu::count_launch(name);
     issue(
-        s, [=] { fv_emu::run(name, grid, block, shared, b.thread); }, b.addresses, name);
+        s,
+        [=] {
+            if (fv_emu::computes(name)) fv_emu::run(name, grid, block, shared, b.thread);
+        },
+        b.addresses, name);
     return cudaSuccess;
 }
 

@@ -133,6 +133,31 @@ Test(stored_checkpoint, dequantized_weights_are_the_numbers_of_the_packed_ones) 
     fv_backend_close(&other);
 }
 
+/* Products in integers add what scale * (integer - 8) lacks of scale * (integer - zero). */
+Test(stored_checkpoint, offsets_are_the_scales_times_8_less_the_zero_points) {
+    char dir[PATH_CAP];
+    fv_backend be;
+    bool changed = false;
+    write_awq(dir);
+    fv_checkpoint *ck = opened(dir, &be);
+    const size_t before = fv_checkpoint_bytes(ck);
+    cr_assert_eq(fv_checkpoint_use_integers(ck, &be, &changed), FV_OK, "%s", fv_last_error());
+    cr_assert(changed);
+    cr_assert_gt(fv_checkpoint_bytes(ck), before);
+    const fv_tensor *w = &fv_checkpoint_text(ck)->layer[1].up;
+    const fv_quant *q = w->quant;
+    cr_assert(q->integers && q->offset && q->zero && q->scale_type == FV_F16);
+    for (size_t i = 0; i < (size_t)w->rows * (size_t)q->groups; i++) {
+        float want = f32_of_f16(((const uint16_t *)q->scale)[i]) * (float)(8 - q->zero[i]);
+        cr_assert_float_eq(q->offset[i], want, 0, "%zu: %g, not %g", i, (double)q->offset[i],
+                           (double)want);
+    }
+    cr_assert_eq(fv_checkpoint_use_integers(ck, &be, &changed), FV_OK);
+    cr_assert_not(changed);
+    fv_checkpoint_close(ck);
+    fv_backend_close(&be);
+}
+
 /* Workers with one fingerprint continue with each other's keys and values. */
 Test(stored_checkpoint, other_scales_or_zeros_are_another_checkpoint) {
     static const char *const part[] = {"", "scales", "qzeros"};
