@@ -1,8 +1,9 @@
 """Files as other programs quantize them beside our own forms of the same weights, and llama.cpp on one of them.
 
-    bench/run quantized [--shape NAME] [--layers N] [--rounds N] [--prompt N] [--tokens N] [--llama]
+    bench/run quantized [--layers N] [--rounds N] [--prompt N] [--tokens N] [--llama]
 
-A random text model is written in bf16, and packed as AWQ, GPTQ (4 and 8 bits, groups of 128), FP8 (blocks of 128 x 128) and
+A random text model of width 2048, with a small vocabulary so that its output head counts as little as in a large model, is
+written in bf16, and packed as AWQ, GPTQ (4 and 8 bits, groups of 128), FP8 (blocks of 128 x 128) and
 GGUF's Q4_K. In each round bench_engine reads a prompt and decodes with one sequence, once with each form and with
 --weights int4, int8 and bf16 on the original, on one thread: the times are CPU time, which hardly depends on what else the
 machine does. A ratio is that of a round's own times against the form of the same bits, and the median of the rounds is
@@ -26,6 +27,9 @@ sys.path[:0] = [str(ROOT / "tests/parity"), str(ROOT / "bench/compare_engines")]
 import stored_live  # noqa: E402
 
 BIN, SCRATCH = ROOT / "build/cpu/bin", ROOT / "build/bench/quantized"
+SHAPE = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 2048, "intermediate_size": 5632,
+         "num_attention_heads": 16, "num_key_value_heads": 16, "vocab_size": 4096, "max_position_embeddings": 4096,
+         "tie_word_embeddings": False}
 FILES = {"awq": "int4", "gptq": "int4", "gptq-8": "int8", "fp8": "int8"}  # and what each is beside
 CONFIGS = {"awq": {"quant_method": "awq", "bits": 4, "group_size": 128, "version": "gemm", "zero_point": True},
            "gptq": {"quant_method": "gptq", "bits": 4, "group_size": 128, "checkpoint_format": "gptq_v2"},
@@ -119,10 +123,11 @@ def llama(file, o):
 
 
 def measure(o):
-    source = SCRATCH / f"{o.shape}-{o.layers}"
+    source, config = SCRATCH / f"{o.layers}-layers", SCRATCH / "shape.json"
     if not (source / "config.json").exists():
-        subprocess.run([BIN / "fovea", "synth", "--shape", o.shape, "--family", "llama", "--layers", str(o.layers), "--dtype",
-                        "bf16", "--seed", "1", "--out", source], check=True, stdout=subprocess.DEVNULL)
+        config.write_text(json.dumps(SHAPE | {"num_hidden_layers": o.layers}))
+        subprocess.run([BIN / "fovea", "synth", "--config", config, "--dtype", "bf16", "--seed", "1", "--dialect", "original",
+                        "--out", source], check=True, stdout=subprocess.DEVNULL)
     runs = {"int4": (source, "int4"), "int8": (source, "int8"), "bf16": (source, "stored")}
     pairs = {"bf16": "int8"}
     for form, beside in FILES.items():
@@ -162,8 +167,7 @@ def show(rounds, pairs):
 
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--shape", default="llava-1.5-7b")
-    p.add_argument("--layers", type=int, default=2)
+    p.add_argument("--layers", type=int, default=8)
     p.add_argument("--rounds", type=int, default=5)
     p.add_argument("--prompt", type=int, default=320)
     p.add_argument("--tokens", type=int, default=32)

@@ -321,11 +321,18 @@ static fv_status adopt_visual(fv_kv *kv, const fv_kv_share *s, int32_t layer,
     return FV_OK;
 }
 
-/* The share whose blocks the store will use. */
+/* Whether the first n blocks of all heads are the same in both shares; of one head means of all. */
+static bool same_blocks(const fv_kv_share *a, const fv_kv_share *b, int seg, int32_t n) {
+    return n <= a->n_block[seg] && n <= b->n_block[seg] &&
+           (n == 0 || memcmp(a->block[seg], b->block[seg], (size_t)n * sizeof(fv_kv_block)) == 0);
+}
+
+/* The share whose blocks the store will use. A share may have copied the end of what it extends, and go on from there. */
 static fv_kv_share *share_for(fv_kv_share *s, const fv_kv_prefix *p) {
-    int32_t text = p->n_text / FV_KV_BLOCK * FV_KV_BLOCK;
-    while (p->brief && s->base && s->base->rows[FV_SEG_TEXT] >= text &&
-           s->base->rows[FV_SEG_VISUAL] >= p->n_visual)
+    int32_t text = p->n_text / FV_KV_BLOCK, visual = visual_shared(p);
+    while (p->brief && s->base && s->base->rows[FV_SEG_TEXT] >= text * FV_KV_BLOCK &&
+           s->base->rows[FV_SEG_VISUAL] >= visual && same_blocks(s, s->base, FV_SEG_TEXT, text) &&
+           same_blocks(s, s->base, FV_SEG_VISUAL, fv_kv_blocks_for(visual)))
         s = s->base;
     return s;
 }

@@ -36,7 +36,8 @@ static fv_status copy_layer(fv_kv *to, const fv_kv *from, int32_t layer, int32_t
 static fv_status fill(fv_kv *to, const fv_kv *from, fv_kv_share *base, const fv_kv_prefix *of_base,
                       int32_t n_text, int32_t n_visual) {
     const int32_t n_layer = fv_kv_get_shape(to)->n_layer;
-    const fv_kv_prefix all = {of_base->n_text, of_base->n_visual, n_visual};
+    const fv_kv_prefix all = {
+        .n_text = of_base->n_text, .n_visual = of_base->n_visual, .visual_rows = n_visual};
     FV_TRY(fv_kv_set_owner(to, fv_kv_owner(from)));
     if (base) FV_TRY(fv_kv_adopt(to, base, &all));
     for (int32_t l = 0; l < n_layer && !base; l++) FV_TRY(fv_kv_extent(to, l, n_visual));

@@ -34,7 +34,7 @@ fv_status fv_checkpoint_load(fv_checkpoint *ck, fv_backend *be, const fv_weights
 
 /* Quantizes the linear layers of the text model's layers, and the output head to fv_weights_head,
  * on the threads of `be`; embedding, norms, biases, tower and connector stay. A head that is the
- * embedding too becomes a copy; a quantized head stays. FV_EUNSUPPORTED if layers are quantized
+ * embedding too becomes a copy; a quantized head stays. FV_EUNSUPPORTED if layers are integers
  * already or too long for int8, FV_EDATA if one holds a number that is not finite. progress may be
  * NULL. */
 fv_status fv_checkpoint_quantize(fv_checkpoint *ck, fv_backend *be, const fv_weights *to,

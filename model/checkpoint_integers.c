@@ -23,7 +23,7 @@ static bool is_decoded(const fv_tensor *w) {
 
 static size_t offsets_of(const fv_tensor *w) { return (size_t)w->rows * (size_t)w->quant->groups; }
 
-/* What scale * integer, or scale * (integer - 8) of 4 bits, lacks. */
+/* Offset i: the part of its weights that scale * integer, or scale * (integer - 8) of 4 bits, lacks. */
 static float offset_at(const fv_tensor *w, size_t i) {
     const fv_quant *q = w->quant;
     const float min = q->min ? q->min[i] : 0.0f;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/log.h"
+#include "gguf/params.h"
 #include "gguf/texts.h"
 #include "model/checkpoint_internal.h"
 #include "model/compressed.h"
@@ -100,15 +101,16 @@ bool fv_checkpoint_is_layer_weight(const fv_tensor_spec *e) {
     return layer && (e->role == FV_ROLE_LINEAR || e->role == FV_ROLE_QUERY || is_experts(e));
 }
 
-/* Number of heads whose rows llama.cpp reordered in this weight; 0: rows are in order. */
+/* Number of heads whose rows llama.cpp reordered in this weight, or Mistral's layout has so; 0: rows are in order. */
 static int32_t reordered_heads(const fv_checkpoint *ck, const fv_tensor_spec *e) {
-    if (!fv_shards_gguf(ck->shards)) return 0;
+    const bool mistral = fv_shards_mistral(ck->shards);
+    if (!fv_shards_gguf(ck->shards) && !mistral) return 0;
     if (e->part == FV_PART_VISION_LAYER && ck->cfg.vision.rope == FV_TOWER_ROPE_AXIAL)
         return e->offset == offsetof(fv_vision_layer, q) ||
                        e->offset == offsetof(fv_vision_layer, k)
                    ? ck->cfg.vision.n_head
                    : 0;
-    if (strcmp(ck->cfg.text.family, "llama") != 0) return 0;
+    if (!mistral && strcmp(ck->cfg.text.family, "llama") != 0) return 0;
     if (e->role == FV_ROLE_QUERY) return ck->cfg.text.n_head;
     return e->part == FV_PART_TEXT_LAYER && e->offset == offsetof(fv_text_layer, k)
                ? ck->cfg.text.n_kv
@@ -198,6 +200,10 @@ static fv_status fail_missing(const fv_checkpoint *ck, const fv_tensor_spec *e) 
         fv_name_mapping_key(text ? FV_NAME_MAPPING_ORIGINAL : FV_NAME_MAPPING_HUB, NULL, e->name,
                             hub);
         if (!fv_gguf_own_name(hub, key)) snprintf(key, sizeof key, "%.127s", hub);
+    } else if (fv_shards_mistral(ck->shards)) {
+        char hub[FV_TENSOR_NAME_MAX];
+        fv_name_mapping_key(FV_NAME_MAPPING_HUB, own, e->name, hub);
+        if (!fv_params_own_name(hub, key)) snprintf(key, sizeof key, "%.127s", hub);
     } else {
         fv_name_mapping_key(fv_shards_name_mapping(ck->shards, own), own, e->name, key);
     }

@@ -5,6 +5,10 @@
 
 #include "common/random.h"
 
+enum {
+    FREE_SLACK = 4
+}; /* answers that a decode worker may have beyond twice another one's, to get what it keeps */
+
 /* Bytes of a decode worker's KV in use: the larger of what it reports (held, granted, and requested by
  * waiting requests) and what our running requests have reserved. */
 static uint64_t bytes_used(const fv_registered_worker *w) {
@@ -227,14 +231,20 @@ static double first_token_s(const fv_registered_worker *w, const fv_constraints 
            fv_estimate_kept_s(c->estimate, &w->pace, w->n_prompt + w->n_foreign + 1);
 }
 
+/* Times are estimates, and what is kept saves the fleet work: a little later is fine. */
+static const double EARLY = 1.5;
+
+/* A decode worker can take it at once, and would not have many more answers than w. */
+static bool is_as_free(const fv_registered_worker *k, const fv_registered_worker *w) {
+    return has_slots(k, 0) && requests(k) < 2 * requests(w) + FREE_SLACK;
+}
+
 /* Whether the request would be answered as early at k's worker as at w, which computes all of it. */
 static bool is_as_early(const fv_kept *k, const fv_registered_worker *w, const fv_constraints *c) {
-    if (c->role == FV_WORKER_DECODE)
-        return has_slots(k->worker, 0) && fv_deadline_decode_s(c->estimate, k->worker, c->work) <=
-                                              2 * fv_deadline_decode_s(c->estimate, w, c->work);
+    if (c->role == FV_WORKER_DECODE) return is_as_free(k->worker, w);
     const double all = first_token_s(w, c, c->work), left = first_token_s(w, c, &k->left);
     const double more = k->seconds > all - left ? k->seconds - (all - left) : 0;
-    return first_token_s(k->worker, c, &k->left) <= all + more;
+    return first_token_s(k->worker, c, &k->left) <= EARLY * (all + more);
 }
 
 /* The prefill worker that is expected to be first, the decode worker that keeps most and has fewest requests. */

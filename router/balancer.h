@@ -20,10 +20,10 @@
  * one's zone, because keys and values are most of what a request moves.
  *
  * WHAT IS KEPT. A worker that is thought to keep a beginning of the prompt is taken instead of the better one of two if it
- * is expected to be as early: a prefill worker by the predicted time to the first token, which is that of the work ahead
- * of it and of what is left to compute, where the measured time that the other one would need more counts; a decode
- * worker, which saves the transfer, if it can begin at once and its answer takes at most twice as long. So what is kept draws
- * requests, and a worker with many of them passes the next one on to another, which then keeps it, too. Of the workers
+ * is about as early: a prefill worker by the predicted time to the first token, which is that of the work ahead of it and of
+ * what is left to compute, and may be half as long again as the other one's, for which the time counts that computing has
+ * taken before; a decode worker, which saves the transfer, if it can begin at once and has not many more answers than twice
+ * the other one's. So what is kept draws requests, and a worker with many of them passes the next one on to another, which then keeps it, too. Of the workers
  * of the constraints' zone only.
  *
  * Other routers use the same workers, so a worker's free memory is estimated from its last report

@@ -41,8 +41,7 @@ tidy() {
 
 check_with_cppcheck() {
     cppcheck --quiet --std=c11 --error-exitcode=1 --inline-suppr -j "$jobs" --enable=warning,portability \
-        --suppress=missingIncludeSystem --suppress=unknownMacro --suppress=uninitvar --suppress=legacyUninitvar \
-        --suppress=invalidPointerCast --suppress=invalidFunctionArg -I . "$@"
+        --suppressions-list=tools/cppcheck.txt -I . "$@"
 }
 
 lint_command() {

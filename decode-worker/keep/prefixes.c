@@ -283,11 +283,20 @@ uint32_t fv_prefixes_find_tail(fv_prefixes *p, const char *owner, const fv_wire_
     return same;
 }
 
+static size_t limit_of(const fv_prefixes *p, const char *owner) {
+    size_t most = *owner && p->opt.owner_max ? p->opt.owner_max : p->opt.bytes_max;
+    return most < p->opt.bytes_max ? most : p->opt.bytes_max;
+}
+
+bool fv_prefixes_may_keep(const fv_prefixes *p, const char *owner, size_t bytes) {
+    return bytes <= limit_of(p, owner);
+}
+
 /* Makes room for an owner's new prefix within both limits. */
 static bool make_room(fv_prefixes *p, const char *name, size_t bytes) {
     const holder *h = holder_of(p, name);
-    size_t most = *name && p->opt.owner_max ? p->opt.owner_max : p->opt.bytes_max;
-    if (bytes > most || bytes > p->opt.bytes_max) return false;
+    size_t most = limit_of(p, name);
+    if (bytes > most) return false;
     size_t excess = h && h->bytes > most - bytes ? h->bytes - (most - bytes) : 0;
     if (excess && give_up(p, h, excess) < excess) return false;
     size_t left = p->opt.bytes_max - bytes, all = (size_t)p->count.bytes_now;

@@ -42,6 +42,9 @@ void fv_prefixes_close(fv_prefixes *p); /* when no store uses a prefix; NULL is 
 uint32_t fv_prefixes_find(fv_prefixes *p, const char *owner, const fv_wire_link *link, uint32_t n,
                           uint32_t n_tokens, fv_kv_share **share);
 
+/* Whether an owner's prefixes may have so many bytes. */
+bool fv_prefixes_may_keep(const fv_prefixes *p, const char *owner, size_t bytes);
+
 /* Finds tokens that were kept after a link, by the ids [n] of those that follow it in a prompt; returns how many, and
  * changes *share to the one that has their rows, too. */
 uint32_t fv_prefixes_find_tail(fv_prefixes *p, const char *owner, const fv_wire_link *after,

@@ -27,6 +27,7 @@ typedef enum fv_import_due {
 } fv_import_due;
 
 typedef struct fv_import {
+    struct fv_import *next, **at;   /* in the receiver's list; at NULL: in none */
     const fv_receiver_options *opt; /* borrowed */
     const fv_kv_shape *shape;
     size_t row_bytes;
@@ -53,6 +54,7 @@ typedef struct fv_import {
     fv_kv_prefix kept;    /* their rows */
     fv_kv_share *share;   /* which hold them, in use; NULL once the store has adopted them */
     bool adopted;
+    bool committed;
     uint8_t *payload; /* of a section that is neither DATA nor FACT, as it arrives */
     size_t cap_payload;
     fv_kv_segment packed_seg; /* segment of the packed rows that are arriving */
@@ -135,6 +137,9 @@ int32_t fv_import_left_out(const fv_import *l, fv_kv_segment seg);
 
 /* Checks KEPT against the grant and the prompt, and puts the rows into the store. */
 fv_status fv_import_take_kept(fv_import *l);
+
+/* Whether this hand-off, once it is committed, has much of what a prompt lacks of which `have` tokens are kept. */
+bool fv_import_brings(const fv_import *l, const fv_hello *hello, const fv_wire_link *have);
 
 /* How many tokens after those that were kept may be left to this worker. */
 uint32_t fv_import_rest_most(const fv_import *l);

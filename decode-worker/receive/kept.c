@@ -100,6 +100,23 @@ fv_status fv_import_take_kept(fv_import *l) {
     return FV_OK;
 }
 
+static uint32_t end_of(const fv_wire_link *link) { return link->n_text + link->n_visual; }
+
+bool fv_import_brings(const fv_import *l, const fv_hello *h, const fv_wire_link *have) {
+    const fv_wire_link *most = NULL;
+    uint32_t n = h->n_text + h->n_visual, j = 0, kept = end_of(have);
+    if (!l->link || l->committed) return false;
+    for (uint32_t i = 0; i < h->n_link && end_of(&h->link[i]) < n; i++) { /* ends ascend */
+        while (j < l->hello.n_link && end_of(&l->link[j]) < end_of(&h->link[i])) j++;
+        if (j == l->hello.n_link || end_of(&l->link[j]) >= tokens_of(l)) break;
+        if (memcmp(l->link[j].key, h->link[i].key, sizeof l->link[j].key) == 0) most = &h->link[i];
+    }
+    if (!most || end_of(most) <= kept ||
+        !fv_prefixes_may_keep(l->opt->prefixes, fv_kv_owner(l->got.kv), raw_bytes(l, end_of(most))))
+        return false;
+    return most->n_visual > have->n_visual || end_of(most) - kept >= (n - kept) / 2;
+}
+
 uint32_t fv_import_rest_most(const fv_import *l) {
     bool all = l->n_kept > 0 && l->kept.n_visual == l->kept.visual_rows;
     return all && l->hello.may_leave_rest ? (uint32_t)l->opt->rest_most : 0;

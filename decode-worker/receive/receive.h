@@ -64,6 +64,9 @@ fv_sink *fv_receiver_sink(fv_receiver *r); /* borrowed, lives as long as the rec
 fv_status fv_receiver_check(const fv_receiver *r, const fv_hello *hello, fv_decode_plan *plan);
 fv_status fv_receiver_offer(fv_receiver *r, const fv_hello *hello, const fv_decode_plan *plan,
                             fv_grant *out);
+/* Whether a hand-off that has been granted and not committed brings much of what this one lacks, so that less would have to
+ * be sent after it: an image, or half of the tokens that are not kept here. */
+bool fv_receiver_brings(fv_receiver *r, const fv_hello *hello);
 uint64_t fv_receiver_bytes(const fv_receiver *r, const fv_hello *hello, const fv_decode_plan *plan);
 void fv_receiver_count_refusal(fv_receiver *r, fv_status st); /* FV_OK is fine */
 

@@ -415,6 +415,7 @@ fv_status fv_import_finish(fv_import *l) {
     for (int32_t layer = 0; layer < l->shape->n_layer; layer++)
         if (l->mask[layer]) fv_kv_mask(l->got.kv, layer, l->mask[layer]);
     FV_TRY(release(l));
+    l->committed = true;
     fv_import_keep(l);
     return FV_OK;
 }

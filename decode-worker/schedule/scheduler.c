@@ -78,9 +78,9 @@ uint64_t fv_scheduler_preempted_for_memory(const fv_scheduler *a) {
 
 void fv_scheduler_measure(fv_scheduler *a, fv_lengths *lengths) { a->lengths = lengths; }
 
-void fv_scheduler_draft_with(fv_scheduler *a, fv_draft_model *m) { a->from.draft_model = m; }
-
 void fv_scheduler_keep(fv_scheduler *a, fv_prefixes *prefixes) { a->prefixes = prefixes; }
+
+void fv_scheduler_draft_with(fv_scheduler *a, fv_draft_model *m) { a->from.draft_model = m; }
 
 fv_batch *fv_scheduler_batch(fv_scheduler *a) { return a->batch; }
 

@@ -187,11 +187,11 @@ uint64_t fv_scheduler_preempted_for_memory(const fv_scheduler *a); /* answers so
 /* Counts the lengths of answers in `lengths` from now on. Borrowed. */
 void fv_scheduler_measure(fv_scheduler *a, fv_lengths *lengths);
 
-/* Answers that begin from now on may draft with this model (drafts.h). Borrowed; NULL: none. */
-void fv_scheduler_draft_with(fv_scheduler *a, fv_draft_model *m);
-
 /* Keeps prompts with their answers in `prefixes` from now on. Borrowed. */
 void fv_scheduler_keep(fv_scheduler *a, fv_prefixes *prefixes);
+
+/* Answers that begin from now on may draft with this model (drafts.h). Borrowed; NULL: none. */
+void fv_scheduler_draft_with(fv_scheduler *a, fv_draft_model *m);
 
 /* Lists running answers in `pulse` from now on. Borrowed. Call before the first answer is added. */
 void fv_scheduler_follow(fv_scheduler *a, fv_pulse *pulse);

@@ -27,6 +27,7 @@ fv_decode_options fv_decode_options_default(void) {
                                               .pairs_most = 8,
                                               .waiting_max = 256,
                                               .wait_s_max = 30,
+                                              .behind_s = 5,
                                               .grants = fv_grants_options_default()};
     o.grants.first_s = FIRST_S;
     return o;
@@ -246,7 +247,8 @@ static fv_status open_stages(fv_decode_worker *w) {
                           .pool = w->pool,
                           .bytes_max = w->opt.kv_bytes,
                           .most = w->opt.waiting_max,
-                          .wait_s_max = w->opt.wait_s_max};
+                          .wait_s_max = w->opt.wait_s_max,
+                          .behind_s = w->opt.behind_s};
     FV_TRY(fv_lengths_open(&w->lengths));
     if (!w->opt.reserve_all) w->opens.lengths = w->lengths;
     fv_conversations_options keep = {.bytes_max = w->opt.keep_bytes ? w->opt.keep_bytes

@@ -51,6 +51,8 @@ typedef struct fv_decode_options {
     fv_grants_options grants; /* fv_grants_options_default() */
     int32_t waiting_max;      /* Opens that wait for memory; more are refused */
     double wait_s_max;        /* longest time that an Open waits */
+    double
+        behind_s; /* longest time that an Open waits for a prompt that is on its way here already; 0: none does */
     /* Reserve memory for all tokens that an answer may have when it begins; otherwise for as many as are expected. */
     bool reserve_all;
     bool speculate;                 /* answers run drafts if their requests do not say */

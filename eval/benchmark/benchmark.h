@@ -75,9 +75,9 @@ fv_status fv_benchmark_read(const char *path, int32_t most, fv_benchmark *out);
 void fv_benchmark_free(fv_benchmark *b);
 
 /* Score of an answer, 0 to 1. */
-double fv_benchmark_score(const fv_benchmark_item *item, const char *said);
+double fv_benchmark_score(const fv_benchmark_item *x, const char *said);
 
 /* Score of guessing: 1 / n_choice in multiple choice, else 0. */
-double fv_benchmark_chance(const fv_benchmark_item *item);
+double fv_benchmark_chance(const fv_benchmark_item *x);
 
 #endif

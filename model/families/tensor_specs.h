@@ -58,7 +58,7 @@ typedef struct fv_tensor_spec {
     size_t offset; /* of the fv_tensor in that struct */
 } fv_tensor_spec;
 
-/* What stands behind a layer's prefix in the names of its experts' tensors: "mlp.experts". */
+/* Names of experts' tensors have this behind their layer's prefix: "mlp.experts". */
 const char *fv_tensor_specs_experts(const fv_text_config *t);
 
 /* Lists the tensors that the network computes with, and those that the attention probabilities of

@@ -16,10 +16,17 @@ static bool is_lazy(const fv_plan *plan) {
     return false;
 }
 
-/* Whether a layer's attention is changed, or looked at for more tokens than the prompt's last one. */
+/* Whether a layer's attention is looked at for more tokens than the prompt's last one, or changed by the number of
+ * its visual tokens. Other masks change a token's attention by its own place and that of the first image. */
 static bool looked_at(const fv_plan *plan, int32_t layer) {
     const int alone = FV_CAPTURE_LAST_ROW | FV_CAPTURE_ABLATION;
-    return plan->prune.mask[layer] || plan->capture[layer] & ~alone;
+    return plan->prune.mask[layer] == FV_MASK_HALF || plan->capture[layer] & ~alone;
+}
+
+static bool is_masked(const fv_plan *plan, int32_t layers) {
+    for (int32_t l = 0; l < layers; l++)
+        if (plan->prune.mask[l]) return true;
+    return false;
 }
 
 /* Whether the stage chooses tokens by the embeddings of the whole prompt. */
@@ -63,6 +70,11 @@ void fv_plan_prefix_stages(const fv_plan *plan, char out[FV_PLAN_PREFIX_TEXT]) {
         for (int32_t l = 0; l < layers; l++)
             n += (size_t)snprintf(out + n, FV_PLAN_PREFIX_TEXT - n, " %d",
                                   plan->share.source_layer[l]);
+    }
+    if (is_masked(plan, layers)) {
+        n += (size_t)snprintf(out + n, FV_PLAN_PREFIX_TEXT - n, ";masks");
+        for (int32_t l = 0; l < layers; l++)
+            n += (size_t)snprintf(out + n, FV_PLAN_PREFIX_TEXT - n, " %d", plan->prune.mask[l]);
     }
     if (layers < plan->shape.n_layer)
         snprintf(out + n, FV_PLAN_PREFIX_TEXT - n, ";before layer %d", layers);

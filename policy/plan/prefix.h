@@ -7,8 +7,9 @@
  *   condense   before the first layer. If an image is condensed by its own content alone, its tokens are the same in
  *              every prompt, and so are all keys and values; otherwise nothing is.
  *   lazy       within the layers, likewise.
- *   prune      between the layers: before the first layer that drops or masks tokens, or in which more than the
- *              prompt's last token is looked at, all is as without the stage. From there on it depends on what follows.
+ *   prune      between the layers: before the first layer that drops tokens, or in which more than the prompt's last
+ *              token is looked at, nothing depends on what follows. Masks of attention there are part of what shapes
+ *              the rows.
  *   select, pack, expand, evict    after the layers: they change nothing that is computed.
  *
  * Pure functions, any thread. */

@@ -421,7 +421,7 @@ static int32_t group_end(const fv_prefill *p, int32_t l0, int32_t n_layer) {
 /* Whether rows that were kept would be missed in a layer that does without them. */
 static bool misses_in(const fv_plan *plan, int32_t layer) {
     const int alone = FV_CAPTURE_LAST_ROW | FV_CAPTURE_ABLATION;
-    return plan->capture[layer] & ~alone || plan->prune.mask[layer];
+    return plan->capture[layer] & ~alone || plan->prune.mask[layer] == FV_MASK_HALF;
 }
 
 /* Whether they would be missed by a stage between the layers, an observer, or a capture. */

@@ -93,8 +93,7 @@ static fv_status fill_rows(fv_task *t, fv_report_message *r) {
     r->n_prompt_cached = (uint32_t)fv_task_cached(t);
     if (r->n_prompt_cached > r->n_prompt) r->n_prompt_cached = r->n_prompt; /* the rest is answer */
     fill_tiers(t, r);
-    r->seconds_saved =
-        t->prefix.left ? t->prefix.left * t->worker->line.seconds_row : t->prefill.prefix.seconds;
+    r->seconds_saved = t->prefix.left ? t->prefix.seconds_left : t->prefill.prefix.seconds;
     r->n_generated = t->prefill.has_token;
     r->bytes_raw = bytes.raw;
     r->bytes_bound = bytes.held;

@@ -185,7 +185,8 @@ static void advance_waiting(fv_task *t) {
 }
 
 static void advance_fetching(fv_task *t) {
-    if (!fv_task_fetched(t)) make_ready(t);
+    bool goes_on = t->fetch.away ? fv_task_fetch_is_overdue(t) : !fv_task_fetched(t);
+    if (goes_on) make_ready(t);
 }
 
 static void advance_exporting(fv_task *t) {
@@ -206,7 +207,6 @@ static void advance(fv_prefill_line *l) {
         if (t->state == FV_TASK_RUNNING) continue; /* the unit that runs it ends it */
         if (t->state == FV_TASK_READING && t->images.away)
             continue; /* cancelled or not: the line has it, and returns it soon */
-        if (t->state == FV_TASK_FETCHING && t->fetch.away) continue; /* likewise */
         if (!fv_task_wanted(t))
             fv_task_end_unwanted(t);
         else if (t->state == FV_TASK_READING && t->images.hashing)
@@ -310,6 +310,8 @@ double fv_prefill_line_work(void *worker) {
     fv_prefill_worker *w = worker;
     size_t freed;
     double again_s = work(w), trim_s = fv_kv_pool_trim(w->line.pool, fv_clock_s(), &freed);
+    double due_s = fv_fetches_due_s(&w->line);
+    if (due_s >= 0 && (again_s < 0 || due_s < again_s)) again_s = due_s;
     if (freed >= FV_HEAP_SPARE_BYTES) fv_heap_give_back();
     atomic_store(&w->bytes_held, fv_kv_pool_used(w->line.pool));
     count_prefixes(w);

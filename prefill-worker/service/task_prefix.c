@@ -4,7 +4,7 @@
  *   images are hashed on a reading line -> the chain is made -> memory is granted
  *       -> does another task compute much of what is lacking?
  *       yes: WAITING until that task has kept it, then once more
- *       no:  what a tier has besides is fetched (task_tier.c); the prefix is taken; other tasks may wait for this
+ *       no:  what a tier has besides is fetched (task_fetch.c); the prefix is taken; other tasks may wait for this
  *            one from now on
  *
  * If many requests with one image arrive together, only one computes it. A task waits only for one whose memory is

@@ -34,7 +34,9 @@ fv_status fv_task_leave_rest(fv_task *t) {
     memcpy(j->stats.visual_tokens_held, j->visual_tokens, sizeof j->visual_tokens);
     j->n_skip = j->n_item; /* images were kept with their rows */
     t->prefix.taken = true;
+    t->prefix.seconds_left = t->prefix.left * t->worker->line.seconds_row;
     t->state = FV_TASK_EXPORTING;
+    FV_TRY(fv_kv_set_rope_map(j->kv, &j->rope_map)); /* as a run would: the export sends it */
     FV_TRY(fv_fail_origin(fv_export_leave_rest(t->ship), FV_ORIGIN_HANDOFF));
     t->sent_s = fv_clock_s();
     fv_task_waits(t); /* for the decode worker's answer to the commit */

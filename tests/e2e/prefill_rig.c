@@ -1,6 +1,7 @@
 #include "tests/e2e/prefill_rig.h"
 #include "serving/policy_message.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +9,7 @@
 
 #include "common/file.h"
 #include "model/synth/synth.h"
+#include "prefill-worker/service/internal.h"
 #include "rpc/message.h"
 #include "tests/support/command.h"
 #include "tests/support/tokens.h"
@@ -98,6 +100,32 @@ Fovea__Inference__V1__Load prefill_load(void) {
     Fovea__Inference__V1__Load load = FOVEA__INFERENCE__V1__LOAD__INIT;
     fv_prefill_worker_load(workers.prefill, &load);
     return load;
+}
+
+void open_workers_with_tier(fv_kv_tier *t) {
+    const prefill_rig before = workers;
+    workers = (prefill_rig){.p = before.p, .d = before.d};
+    workers.p.prefix_bytes = 1 << 24;
+    workers.p.tier[0] = t;
+    workers.p.n_tier = 1;
+    open_workers();
+}
+
+static atomic_size_t n_storing;
+
+static void read_storing(fv_job *job) {
+    fv_prefill_worker *w = job->owner;
+    atomic_store(&n_storing, w->line.bytes_storing + 1);
+}
+
+/* The computing thread knows what is on its way to the tier. */
+void wait_for_writes(void) {
+    do {
+        fv_job job = {.run = read_storing, .owner = workers.prefill};
+        atomic_store(&n_storing, 0);
+        fv_jobs_post_followup(workers.prefill->jobs, &job);
+        while (atomic_load(&n_storing) == 0) net_sleep(&workers.net, 1);
+    } while (atomic_load(&n_storing) > 1 || prefill_load().bytes_tier_written == 0);
 }
 
 /* Waits until neither worker holds any request. */
@@ -239,6 +267,14 @@ void run(heard *h, const asking *a) {
 void run_well(heard *h, const asking *a) {
     run(h, a);
     cr_assert_eq(h->end.status, FV_OK, "%s", h->why);
+}
+
+const Fovea__Inference__V1__Report *ask_text(heard *h, asking *a, const char *text) {
+    fv_arena_fini(&h->arena);
+    *h = (heard){0};
+    a->prompt.text = (char *)(uintptr_t)text;
+    run_well(h, a);
+    return h->report;
 }
 
 /* Collects the tokens after the first. */

@@ -12,7 +12,7 @@
 
 static command_result r;
 
-TestSuite(policies, .timeout = 60);
+TestSuite(policies, .timeout = 240);
 
 static json_t *by_name(const json_t *list, const char *name) {
     for (size_t i = 0; i < json_array_size(list); i++) {

@@ -17,20 +17,14 @@ static void open_keeping(size_t bytes) {
     open_workers();
 }
 
-TestSuite(prefill_prefixes, .init = make_checkpoint, .fini = drop_checkpoint, .timeout = 120);
+TestSuite(prefill_prefixes, .init = make_checkpoint, .fini = drop_checkpoint, .timeout = 240);
 
 static void forget(heard *h) {
     fv_arena_fini(&h->arena);
     *h = (heard){0};
 }
 
-/* Asks about the image; leaves the answer in `p`. */
-static const Fovea__Inference__V1__Report *ask(const char *text) {
-    forget(&p);
-    a.prompt.text = (char *)(uintptr_t)text;
-    run_well(&p, &a);
-    return p.report;
-}
+static const Fovea__Inference__V1__Report *ask(const char *text) { return ask_text(&p, &a, text); }
 
 static uint32_t cached(const char *text) { return ask(text)->n_prompt_cached; }
 

@@ -186,6 +186,8 @@ def run_scripts(tests, seed, only=None):
                 "weights in other programs' forms": ["stored_golden.py", "--check"],
                 "networks in other programs' forms":
                 ["stored_live.py", tests.parent / "bin/fovea", "--seed", seed],
+                "networks in Mistral's own layout":
+                ["mistral_live.py", tests.parent / "bin/fovea", "--seed", seed],
                 "blocks of GGUF": ["gguf_golden.py", "--check"],
                 "LoRA adapters of PEFT": ["adapters.py", tests.parent / "bin" / "fovea"],
                 METHODS: ["methods/goldens.py"]}

@@ -200,7 +200,7 @@ fv_status fv_jp_filter(fv_jj_parser *s, fv_jj_node **e) {
 }
 
 static fv_status test(fv_jj_parser *s, fv_jj_node **e) {
-    fv_jj_node *n, *not ;
+    fv_jj_node *n, *opposite;
     bool negated = skip_name(s, "not");
     FV_TRY(row_of(s, FV_JJ_TEST, *e, &n));
     s->p->asks_content |= strcmp(n->name, "string") == 0 && fv_jp_is_content(s, *e);
@@ -216,9 +216,9 @@ static fv_status test(fv_jj_parser *s, fv_jj_node **e) {
     }
     *e = n;
     if (!negated) return FV_OK;
-    FV_TRY(fv_jp_make(s, FV_JJ_NOT, &not ));
-    not ->a = n;
-    *e = not ;
+    FV_TRY(fv_jp_make(s, FV_JJ_NOT, &opposite));
+    opposite->a = n;
+    *e = opposite;
     return FV_OK;
 }
 

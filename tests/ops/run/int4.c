@@ -101,6 +101,32 @@ static void linear_once(device_test *d, fv_dtype dtype, int M, int K, int N, int
     weights_free(&w);
 }
 
+/* One to three rows of x with codes of E4M3, some of which may be NaN, and scales that may be tiny or huge. */
+static void few_codes(device_test *d, int M, int K, int N, int group, bool specials) {
+    fv_tensor x = tensor_new(FV_F32, M, K, 2);
+    fv_tensor y[2] = {tensor_new(FV_F32, M, N, 0), tensor_new(FV_F32, M, N, 0)};
+    fv_tensor bias = tensor_new(FV_F32, 1, N, 0);
+    weights w;
+    weights_new(&w, FV_INT8, N, K, group, false, false, specials);
+    while (w.quant.table != fv_e4m3) add_table(&w);
+    for (int i = 0; specials && i < 3; i++)
+        ((uint8_t *)w.w.data)[random_int(0, N * K - 1)] = PICK(0x7f, 0xff);
+    fill_normal(&x, 1);
+    fill_normal(&bias, 1);
+    for (int isa = 0; isa < 2; isa++) {
+        fv_backend *be = isa ? &d->be : &d->plain;
+        fv_linear_args a = {.x = x, .n_part = 1};
+        a.part[0] = (fv_linear_part){.w = w.w, .bias = bias, .y = y[isa]};
+        must(be->ops->linear(be, &a));
+    }
+    long at = first_difference(y[0].data, y[1].data, (size_t)M * (size_t)N);
+    check(at < 0, "%d x %d x %d of E4M3 in groups of %d: bits differ at %ld", M, K, N, group, at);
+    for (int i = 0; i < 2; i++) free(y[i].data);
+    free(x.data);
+    free(bias.data);
+    weights_free(&w);
+}
+
 /* Groups that have only a scale in bf16, which takes all of its values where M is 1; K is whole
  * blocks and a part of one. */
 static void every_scale(device_test *d, int M, int group, bool integers) {
@@ -411,6 +437,9 @@ static void test_linear_int4(device_test *d) {
     decoded(d, FV_INT8, 16, false, true);
     tables_by_hand();
     nan_by_hand(d);
+    for (int i = 0; i < cases(40); i++)
+        few_codes(d, 1 + i % 3, PICK(1, 31, 32, 64, 257, 2048), PICK(1, 7, 8, 37),
+                  PICK(32, 128, 4096), i % 4 == 3);
     for (int M = 1; M < 40; M += 19) orders(d, M);
     integers_by_hand(d);
     halves_by_hand(d);

@@ -232,7 +232,7 @@ Test(router_kept, a_busy_prefill_worker_passes_the_request_on) {
         cr_assert_eq(choose(&keeper, FV_WORKER_PREFILL), &w[0]);
         w[0].prompt_taken = 800; /* 0.9 s until the token there, 1 s elsewhere */
         cr_assert_eq(choose(&keeper, FV_WORKER_PREFILL), &w[0]);
-        w[0].prompt_taken = 1100;
+        w[0].prompt_taken = 1600; /* 1.7 s */
         cr_assert_eq(choose(&keeper, FV_WORKER_PREFILL), &w[1]);
         keeper.seconds = 2; /* measured: computing it takes longer than that */
         cr_assert_eq(choose(&keeper, FV_WORKER_PREFILL), &w[0]);
@@ -265,5 +265,15 @@ Test(router_kept, a_decode_worker_without_a_slot_passes_the_request_on) {
     w[0].n_taken = 3;
     for (int i = 0; i < 20; i++) cr_assert_eq(choose(&keeper, FV_WORKER_DECODE), &w[0]);
     w[0].n_taken = 4;
+    for (int i = 0; i < 20; i++) cr_assert_eq(choose(&keeper, FV_WORKER_DECODE), &w[1]);
+}
+
+Test(router_kept, a_decode_worker_with_many_answers_passes_the_request_on) {
+    fv_kept keeper = make_fleet();
+    w[0].load.slots = w[1].load.slots = 16;
+    w[0].n_taken = 8;
+    w[1].n_taken = 3;
+    for (int i = 0; i < 20; i++) cr_assert_eq(choose(&keeper, FV_WORKER_DECODE), &w[0]);
+    w[1].n_taken = 2;
     for (int i = 0; i < 20; i++) cr_assert_eq(choose(&keeper, FV_WORKER_DECODE), &w[1]);
 }

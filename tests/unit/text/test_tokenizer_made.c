@@ -102,13 +102,13 @@ static void check_form(const char *where, const char *form,
     fv_tokenizer_free(tok);
 }
 
-Test(tokenizer_made, a_llama_sentencepiece_model_gives_its_ids, .timeout = 120) {
+Test(tokenizer_made, a_llama_sentencepiece_model_gives_its_ids, .timeout = 240) {
     check_form(GOLDEN, "llama", check_case);
 }
-Test(tokenizer_made, a_gemma_sentencepiece_model_gives_its_ids, .timeout = 120) {
+Test(tokenizer_made, a_gemma_sentencepiece_model_gives_its_ids, .timeout = 240) {
     check_form(GOLDEN, "gemma", check_case);
 }
-Test(tokenizer_made, tekken_gives_the_ids_of_transformers, .timeout = 120) {
+Test(tokenizer_made, tekken_gives_the_ids_of_transformers, .timeout = 240) {
     check_form(GOLDEN, "mistral", check_case);
 }
 
@@ -264,7 +264,7 @@ static void compare_split(const char *form) {
     fv_tokenizer_free(made);
 }
 
-Test(tokenizer_made, vocab_and_merges_give_the_ids_of_tokenizer_json, .timeout = 120) {
+Test(tokenizer_made, vocab_and_merges_give_the_ids_of_tokenizer_json, .timeout = 240) {
     split_form("qwen2", "Qwen2TokenizerFast");
     compare_split("qwen2");
     split_form("gpt2", "GPT2Tokenizer");

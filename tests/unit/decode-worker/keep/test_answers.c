@@ -15,6 +15,7 @@ typedef struct chat {
     handoff_rig rig;
     int32_t n, ids[IDS]; /* so far; those of the image are not read */
     int32_t image;       /* rows before the image; -1: there is none */
+    int32_t look;        /* of the image */
     int32_t n_kept;      /* rows of the last turn that were there */
     uint64_t state;
 } chat;
@@ -62,7 +63,7 @@ static void compute(chat *c, tiny_prompt *p) {
     for (int32_t i = 0; i < c->n; i++)
         if (p->seg[i] == FV_SEG_TEXT) p->ids[i] = c->ids[i];
     for (int32_t i = 0; c->image >= 0 && i < VISUAL * c->rig.net.cfg.d_model; i++)
-        p->embeds[i] = (float)(i % 37) / 37 - 0.5f;
+        p->embeds[i] = (float)((i + c->look) % 37) / 37 - 0.5f;
     cr_assert_eq(tiny_prefill(&c->rig.net, p, 1, 0), FV_OK, "%s", fv_last_error());
 }
 
@@ -206,6 +207,27 @@ Test(answers, another_answer_to_a_question_takes_the_place_of_the_first) {
         c.n = n;
     }
     close_chat(&c);
+}
+
+/* The second prompt shares the first one's text, but not all of its last page, which goes on differently there. */
+Test(answers, one_that_leaves_another_within_a_page_has_rows_of_its_own_from_there_on) {
+    for (int32_t before = 60; before < 200; before += 20) {
+        chat c;
+        open_chat(&c, before, true, false, 64 << 20);
+        turn(&c, 80, 20, false, 1);
+        for (int32_t look = 1; look < 4; look++) {
+            c.look = look;
+            c.n = before + VISUAL;
+            turn(&c, 80, 20, true, 3);
+            cr_assert_leq(c.n_kept, before);
+            for (int32_t more = 0, ran; more < 3; more++) {
+                ran = c.n - 1;
+                turn(&c, 10, 20, true, 3);
+                cr_assert_eq(c.n_kept, ran);
+            }
+        }
+        close_chat(&c);
+    }
 }
 
 Test(answers, little_memory_keeps_less_and_changes_no_bit) {

@@ -44,7 +44,9 @@ Test(prefix_layers, it_ends_where_tokens_are_dropped_masked_or_all_looked_at) {
               {"prune=pdrop,second=8", 8},
               {"preset=fovea", 28},
               {"prune=random,layer=0", 0},
-              {"prune=visipruner", 0},
+              {"prune=visipruner", 8},
+              {"prune=visipruner,first=half", 0},
+              {"preset=aggressive", 8},
               {"prune=sparsevlm", 0},
               {"prune=vtw,layer=20;lazy=gla,map=given,blocks=18-24", 20},
               {"prune=fastv,keep=1", 32}};
@@ -67,6 +69,9 @@ Test(prefix_layers, what_shapes_the_rows_tells_prefixes_apart) {
     layers_of("lazy=gla,map=paper_like", b);
     cr_assert_str_neq(a, b);
     cr_assert_str_neq(a, "");
+    layers_of("prune=visipruner", a);
+    layers_of("prune=fastv,layer=8", b);
+    cr_assert_str_neq(a, b, "masks shape the rows");
 }
 
 Test(prefix_layers, every_method_of_the_table_declares_its_inputs) {
