@@ -228,7 +228,7 @@ static fv_status open_stages(fv_decode_worker *w) {
                                .adapters = &e->adapters,
                                .prefixes = w->prefixes,
                                .model = e->fingerprint,
-                               .compute = e->be.compute,
+                               .sums = fv_engine_sums(e),
                                .n_vocab = text->vocab,
                                .n_group = text->n_head / text->n_kv,
                                .max_position = text->max_position,

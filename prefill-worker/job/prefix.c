@@ -174,7 +174,7 @@ fv_status fv_prefill_job_chain(fv_prefill_job *j) {
     snprintf(compat, sizeof compat, "%s%s%s", e->fingerprint, j->adapter ? "+" : "",
              j->adapter ? j->adapter->digest : "");
     fv_chain_base base = {.compat = compat,
-                          .compute = fv_compute_name(e->be.compute),
+                          .compute = fv_engine_sums(e),
                           .kv_dtype = fv_dtype_name(fv_kv_pool_shape(j->pool)->dtype),
                           .tenant = j->owner,
                           .salt = j->salt};
