@@ -4,7 +4,8 @@
  *
  * The JSON also has the bytes that a step reads: all weights with their scales (with the output
  * head, without the input embedding), and the KV cache of all sequences half-way through their
- * answers.
+ * answers. Beside seconds there are those of the process's CPU time, which with one thread hardly depend on what else
+ * the machine does.
  *
  *     bench_engine --checkpoint DIR --prompt 640 --tokens 32 --batch 1,16 */
 #include <stdio.h>
@@ -28,7 +29,7 @@ static const fv_option table[] = {
     {"compute", NULL, FV_OPTION_STRING, "TYPE", "auto", "data type of matrix products", 0, 0},
     {"kv-dtype", NULL, FV_OPTION_STRING, "TYPE", "bf16", "data type of keys and values", 0, 0},
     {"weights", NULL, FV_OPTION_STRING, "TYPE", "stored",
-     "stored, int8, int4, int4-128 or dequantized", 0, 0},
+     "stored, int8, int4, int4-128, exact or dequantized", 0, 0},
     {"isa", NULL, FV_OPTION_STRING, "NAME", "auto", "CPU path", 0, 0},
     {"threads", NULL, FV_OPTION_INT, "N", "0", "0: all cores", 0, 256},
     {"json", NULL, FV_OPTION_STRING, "FILE", NULL, "write the seconds here", 0, 0},
@@ -38,6 +39,22 @@ static double now_s(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* A moment, or the time between two. */
+typedef struct seconds {
+    double wall, cpu;
+} seconds;
+
+static seconds now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (seconds){now_s(), (double)t.tv_sec + 1e-9 * (double)t.tv_nsec};
+}
+
+static seconds since(seconds begin) {
+    const seconds end = now();
+    return (seconds){end.wall - begin.wall, end.cpu - begin.cpu};
 }
 
 typedef struct run {
@@ -50,13 +67,13 @@ typedef struct run {
     float *logits;
 } run;
 
-/* Prefills the prompt into a new KV store; returns seconds. */
-static double prefill(run *r, fv_kv **kv) {
+/* Prefills the prompt into a new KV store. */
+static seconds prefill(run *r, fv_kv **kv) {
     bench_must(fv_kv_open(r->pool, kv));
     fv_step_seq seq = {.kv = *kv, .n = r->n_prompt, .ids = r->ids};
-    double begin = now_s();
+    const seconds begin = now();
     bench_must(fv_model_runner_run(r->runner, &seq, 1, r->logits));
-    return now_s() - begin;
+    return since(begin);
 }
 
 /* Returns a new KV store with the entries of `from`. */
@@ -93,8 +110,11 @@ static size_t tensor_bytes(const fv_tensor *t) {
     if (!t->quant) return rows * cols * fv_dtype_bytes(t->dtype);
     const fv_quant *q = t->quant;
     if (!q->group) return rows * (cols + sizeof(float));
-    size_t of_group =
-        fv_dtype_bytes(q->scale_type) + (q->zero ? 1 : 0) + (q->min ? sizeof(float) : 0);
+    size_t of_group = fv_dtype_bytes(q->scale_type);
+    if (q->integers)
+        of_group += q->offset ? sizeof(float) : 0;
+    else
+        of_group += (q->zero ? 1 : 0) + (q->min ? sizeof(float) : 0);
     return rows * (q->row_bytes + (size_t)q->groups * of_group);
 }
 
@@ -116,17 +136,17 @@ static size_t kv_bytes(const run *r, int32_t batch) {
     return bytes;
 }
 
-/* Runs n_token steps of the first `batch` sequences; returns seconds. */
-static double decode(run *r, int32_t batch) {
+/* Runs n_token steps of the first `batch` sequences. */
+static seconds decode(run *r, int32_t batch) {
     fv_step_seq seq[BATCH_MAX];
-    double begin = now_s();
+    const seconds begin = now();
     for (int32_t t = 0; t < r->n_token; t++) {
         for (int32_t b = 0; b < batch; b++)
             seq[b] = (fv_step_seq){
                 .kv = r->kv[b], .n = 1, .ids = &r->ids[(t + b) % r->n_prompt], .pos = r->held[b]++};
         bench_must(fv_model_runner_run(r->runner, seq, batch, r->logits));
     }
-    return now_s() - begin;
+    return since(begin);
 }
 
 static void open_run(run *r, const fv_options *o) {
@@ -165,8 +185,8 @@ int main(int argc, char **argv) {
     fv_kv *prompt;
     prefill(&r, &prompt); /* page in all memory */
     fv_kv_close(prompt);
-    double prefill_s = prefill(&r, &prompt);
-    json_t *decodes = json_object(), *kv = json_object();
+    const seconds prefilled = prefill(&r, &prompt);
+    json_t *decodes = json_object(), *decodes_cpu = json_object(), *kv = json_object();
     int32_t have = 0;
     for (const char *at = fv_options_string(o, "batch"); *at; at += strspn(at, ",")) {
         char *end;
@@ -181,16 +201,18 @@ int main(int argc, char **argv) {
         char name[16];
         snprintf(name, sizeof name, "%ld", batch);
         size_t before = kv_bytes(&r, (int32_t)batch);
-        double s = decode(&r, (int32_t)batch);
+        const seconds took = decode(&r, (int32_t)batch);
         size_t mean = (before + kv_bytes(&r, (int32_t)batch)) / 2;
         json_object_set_new(kv, name, json_integer((json_int_t)mean));
-        json_object_set_new(decodes, name, json_real(s));
-        printf("batch %3ld: %8.1f tokens/s\n", batch, (double)batch * r.n_token / s);
+        json_object_set_new(decodes, name, json_real(took.wall));
+        json_object_set_new(decodes_cpu, name, json_real(took.cpu));
+        printf("batch %3ld: %8.1f tokens/s\n", batch, (double)batch * r.n_token / took.wall);
     }
-    printf("prefill: %9.1f tokens/s (%s, %s, weights %s)\n", r.n_prompt / prefill_s, r.e.be.isa,
-           fv_compute_name(r.e.be.compute), fv_options_string(o, "weights"));
-    bench_write_json(o, json_pack("{s:f, s:o, s:s, s:I, s:o}", "prefill", prefill_s, "decode",
-                                  decodes, "isa", r.e.be.isa, "weight_bytes",
+    printf("prefill: %9.1f tokens/s (%s, %s, weights %s)\n", r.n_prompt / prefilled.wall,
+           r.e.be.isa, fv_compute_name(r.e.be.compute), fv_options_string(o, "weights"));
+    bench_write_json(o, json_pack("{s:f, s:f, s:o, s:o, s:s, s:I, s:o}", "prefill", prefilled.wall,
+                                  "prefill_cpu", prefilled.cpu, "decode", decodes, "decode_cpu",
+                                  decodes_cpu, "isa", r.e.be.isa, "weight_bytes",
                                   (json_int_t)weight_bytes(&r), "kv_bytes", kv));
     fv_kv_close(prompt);
     for (int32_t b = 0; b < have; b++) fv_kv_close(r.kv[b]);

@@ -111,7 +111,10 @@ static bool run_instance(fv_grammar *g, const char *s) {
     int32_t *answer = malloc((strlen(s) + 1) * sizeof *answer), n = 0, n_legal;
     const uint64_t *bits;
     bool good = answer && fv_matcher_open(g, all.trie, false, &m) == FV_OK;
-    if (!good) return false;
+    if (!good) {
+        free(answer);
+        return false;
+    }
     while (good) {
         const double begin = bench_cpu_s(0);
         good =

@@ -23,7 +23,7 @@ static const fv_option table[] = {
     {"compute", NULL, FV_OPTION_STRING, "TYPE", "auto", "data type of matrix products", 0, 0},
     {"kv-dtype", NULL, FV_OPTION_STRING, "TYPE", "auto", "data type of keys and values", 0, 0},
     {"weights", NULL, FV_OPTION_STRING, "TYPE", "stored",
-     "stored, int8, int4, int4-128 or dequantized", 0, 0},
+     "stored, int8, int4, int4-128, exact or dequantized", 0, 0},
     {"threads", NULL, FV_OPTION_INT, "N", "0", "0: all cores", 0, 256},
     {"json", NULL, FV_OPTION_STRING, "FILE", NULL, "write the sums of windows here", 0, 0},
 };

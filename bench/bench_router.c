@@ -88,7 +88,8 @@ static void spawn(child *c, char *const *args) {
     close(out[1]);
     FILE *f = fdopen(out[0], "r");
     char line[256];
-    while (f && !c->address[0] && fgets(line, sizeof line, f)) {
+    NET_CHECK(f);
+    while (!c->address[0] && fgets(line, sizeof line, f)) {
         (void)sscanf(line, "workers join on %63s", c->fleet);
         (void)sscanf(line, "listening on %63s", c->address);
     }

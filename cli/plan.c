@@ -1,5 +1,5 @@
 /* `fovea plan`: results of policies on a network of some shape: visual tokens by layer, FLOPs of
- * the prefill, bytes of the KV cache. They are counted from the plans; no weights are read and
+ * the prefill, bytes of the KV cache, and how many layers the beginning of an earlier prompt saves. They are counted from the plans; no weights are read and
  * nothing runs. */
 #include <jansson.h>
 #include <stdio.h>
@@ -11,6 +11,7 @@
 #include "common/options.h"
 #include "model/synth/synth.h"
 #include "policy/plan/flops.h"
+#include "policy/plan/prefix.h"
 
 /* A line of the result. */
 typedef struct planned {
@@ -18,6 +19,7 @@ typedef struct planned {
     double flops;
     fv_plan_bytes kv;
     int32_t first, last; /* visual tokens of the first and last layer */
+    int32_t prefix;      /* first layers that a prompt's beginning need not run again */
     bool exact_counts;
     /* Why it cannot run on such a network, from the thread's last error; NULL: it can. */
     const char *refusal;
@@ -133,6 +135,7 @@ static fv_status plan_one(const answer *a, const char *text, planned *out) {
     out->kv = fv_plan_count(&plan);
     out->first = plan.visual[0];
     out->last = plan.visual[plan.shape.n_layer - 1];
+    out->prefix = fv_plan_prefix_layers(&plan);
     out->exact_counts = plan.exact_counts;
     return FV_OK;
 }
@@ -151,15 +154,17 @@ static void print_row(answer *a, const planned *p) {
     fv_table_cell(&a->table, "%s%.1f", bound, 100 * (double)p->kv.held / (double)p->kv.raw);
     fv_table_cell(&a->table, "%s%d", bound, p->first);
     fv_table_cell(&a->table, "%s%d", bound, p->last);
+    fv_table_cell(&a->table, "%d", p->prefix);
 }
 
 static json_t *row_json(const planned *p) {
     if (p->refusal) return json_pack("{s:s, s:s}", "policy", p->policy, "refused", p->refusal);
-    return json_pack("{s:s, s:f, s:I, s:I, s:I, s:I, s:i, s:i, s:b}", "policy", p->policy, "flops",
-                     p->flops, "bytes_raw", (json_int_t)p->kv.raw, "bytes_held",
+    return json_pack("{s:s, s:f, s:I, s:I, s:I, s:I, s:i, s:i, s:i, s:b}", "policy", p->policy,
+                     "flops", p->flops, "bytes_raw", (json_int_t)p->kv.raw, "bytes_held",
                      (json_int_t)p->kv.held, "bytes_unsent", (json_int_t)p->kv.unsent,
                      "bytes_state", (json_int_t)p->kv.state, "visual_first", p->first,
-                     "visual_last", p->last, "exact_counts", p->exact_counts);
+                     "visual_last", p->last, "layers_kept", p->prefix, "exact_counts",
+                     p->exact_counts);
 }
 
 static fv_status add(answer *a, const char *text) {
@@ -172,8 +177,9 @@ static fv_status add(answer *a, const char *text) {
 }
 
 static fv_status add_all(answer *a, const fv_options *o) {
-    static const char *const head[] = {
-        "policy", "TFLOP", "%", "KV MiB", "%", "visual, first layer", "visual, last"};
+    static const char *const head[] = {"policy",       "TFLOP",      "%",
+                                       "KV MiB",       "%",          "visual, first layer",
+                                       "visual, last", "layers kept"};
     const char *const *given;
     int32_t n_given = fv_options_list(o, "policy", &given), n;
     const fv_preset_info *preset = fv_policy_presets(&n);
@@ -207,7 +213,7 @@ static fv_status plan(const fv_options *o) {
     fv_status st = read_net(o, &a);
     if (st == FV_OK) st = read_rule(o, &a);
     if (st == FV_OK) {
-        fv_table_init(&a.table, 7);
+        fv_table_init(&a.table, 8);
         st = show(&a, o);
         fv_table_fini(&a.table);
     }

@@ -7,6 +7,7 @@
 #include "cli/client/output.h"
 #include "common/options.h"
 #include "policy/conflicts.h"
+#include "policy/depends.h"
 
 /* ---- text ------------------------------------------------------------------------------- */
 
@@ -26,8 +27,11 @@ static void print_param(const fv_choice *defaults, int32_t i) {
 
 static void print_method(const fv_method_info *m) {
     fv_choice defaults;
+    char inputs[FV_INPUTS_TEXT];
     fv_choice_init(&defaults, m);
-    printf("  %s=%s\n      %s (%s)\n", fv_stage_name(m->stage), m->name, m->summary, m->source);
+    fv_inputs_print(fv_method_inputs(m), inputs);
+    printf("  %s=%s\n      %s (%s)\n      depends on: %s\n", fv_stage_name(m->stage), m->name,
+           m->summary, m->source, inputs);
     for (int32_t i = 0; i < m->n_param; i++) print_param(&defaults, i);
 }
 
@@ -94,8 +98,12 @@ static json_t *method_json(const fv_method_info *m) {
     fv_choice_init(&defaults, m);
     for (int32_t i = 0; i < m->n_param; i++)
         json_array_append_new(params, param_json(&defaults, i));
-    return json_pack("{s:s, s:s, s:s, s:o}", "name", m->name, "source", m->source, "summary",
-                     m->summary, "params", params);
+    json_t *inputs = json_array();
+    for (int32_t i = 0; i < FV_N_INPUT; i++)
+        if (fv_method_inputs(m) & 1U << i)
+            json_array_append_new(inputs, json_string(fv_input_name(i)));
+    return json_pack("{s:s, s:s, s:s, s:o, s:o}", "name", m->name, "source", m->source, "summary",
+                     m->summary, "depends_on", inputs, "params", params);
 }
 
 static json_t *stages_json(void) {

@@ -56,7 +56,7 @@ static fv_status quantize(const fv_options *o) {
     if (!from || !dir) return FV_FAIL(FV_EINVAL, "--checkpoint DIR and --out DIR are needed");
     FV_TRY(fv_log_configure(fv_options_string(o, "log")));
     FV_TRY(fv_weights_find(fv_options_string(o, "weights"), &to));
-    if (!to || fv_weights_are_numbers(to))
+    if (!fv_weights_are_integers(to))
         return FV_FAIL(FV_EINVAL, "--weights %s: choose int8, int4 or int4-128",
                        to ? to->name : "stored");
     if (fv_gguf_is_file(from))

@@ -25,8 +25,8 @@ void fv_pulse_close(fv_pulse *p); /* when no thread uses it any more; NULL is fi
  * thread. */
 int32_t fv_pulse_begin(fv_pulse *p, const char *id, uint64_t (*shared)(const void *user),
                        const void *user);
-void fv_pulse_step(fv_pulse *p, int32_t place); /* place 0 is fine in both */
-void fv_pulse_end(fv_pulse *p, int32_t place);
+void fv_pulse_step(fv_pulse *p, int32_t i); /* i 0 is fine in both */
+void fv_pulse_end(fv_pulse *p, int32_t i);
 
 typedef struct fv_pulse_item {
     char id[FV_PULSE_ID_MAX + 1];

@@ -12,6 +12,13 @@ static fv_status read_reserve(const fv_options *o, bool *all) {
     return FV_FAIL(FV_EINVAL, "--reserve is '%s'; it must be predicted or full", s);
 }
 
+static fv_status read_speculate(const fv_options *o, bool *on) {
+    const char *s = fv_options_string(o, "speculate");
+    *on = strcmp(s, "on") == 0;
+    if (*on || strcmp(s, "off") == 0) return FV_OK;
+    return FV_FAIL(FV_EINVAL, "--speculate is '%s'; it must be on or off", s);
+}
+
 /* The share of kept prompts where the pool has no limit that would have them given up. */
 static const size_t prefix_bytes_default = (size_t)1 << 30;
 
@@ -33,8 +40,18 @@ static fv_status open_worker(fv_worker_program *p) {
     opt.kv_dtype = p->engine.kv_dtype;
     opt.kv_bytes = (size_t)fv_options_int(o, "kv-bytes");
     opt.prefix_bytes = prefix_bytes(o, opt.kv_bytes);
+    opt.rest_most = (int32_t)fv_options_int(o, "rest-tokens");
     opt.batch_max = (int32_t)fv_options_int(o, "batch");
     FV_TRY(read_reserve(o, &opt.reserve_all));
+    FV_TRY(read_speculate(o, &opt.speculate));
+    fv_engine_options draft = {.checkpoint = fv_options_string(o, "draft"),
+                               .backend = fv_options_string(o, "device"),
+                               .isa = fv_options_string(o, "isa"),
+                               .weights = fv_options_string(o, "draft-weights"),
+                               .gpu = (int32_t)fv_options_int(o, "gpu"),
+                               .threads = (int32_t)fv_options_int(o, "threads")};
+    if (draft.checkpoint) opt.draft = &draft;
+    opt.draft_kv_bytes = (size_t)fv_options_int(o, "draft-kv-bytes");
     opt.queue_max = (int32_t)fv_options_int(o, "queue");
     opt.keep_s_max = 1e-3 * (double)fv_options_int(o, "keep-ms-max");
     opt.keep_bytes = (size_t)fv_options_int(o, "keep-bytes");
@@ -55,6 +72,8 @@ static int32_t services(void *worker, fv_rpc_service out[FV_WORKER_SERVICES_MAX]
 }
 
 static fv_pulse *pulse(void *worker) { return fv_decode_worker_pulse(worker); }
+
+static fv_kept_log *kept(void *worker) { return fv_decode_worker_kept(worker); }
 
 static fv_vital_signs signs(void *worker) { return fv_decode_worker_signs(worker); }
 
@@ -83,6 +102,7 @@ static fv_status run(const fv_options *o) {
                                         .open = open_worker,
                                         .services = services,
                                         .pulse = pulse,
+                                        .kept = kept,
                                         .signs = signs,
                                         .load = load,
                                         .record = record,

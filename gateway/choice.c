@@ -293,6 +293,8 @@ static fv_status on_finished(fv_choice *c, const finished_message *f) {
     if (f->report) {
         set_prompt(c, f->report->n_prompt);
         c->usage.n_cached = f->report->n_prompt_cached;
+        c->usage.n_drafted = f->report->n_drafted;
+        c->usage.n_drafts_kept = f->report->n_drafts_kept;
     }
     if (streams(c) || a->request.report || f->conversation.len)
         c->fovea = fv_api_fovea(f, streams(c) || a->request.report, &a->arena);

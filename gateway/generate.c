@@ -92,6 +92,8 @@ fv_api_usage fv_answer_usage(const fv_answer *a) {
         if (i % a->request.n == 0) u.n_prompt += a->choices[i].usage.n_prompt;
         if (i % a->request.n == 0) u.n_cached += a->choices[i].usage.n_cached;
         u.n_answer += a->choices[i].usage.n_answer;
+        u.n_drafted += a->choices[i].usage.n_drafted;
+        u.n_drafts_kept += a->choices[i].usage.n_drafts_kept;
         u.n_thought += a->choices[i].usage.n_thought;
         u.thinks |= a->choices[i].usage.thinks;
     }

@@ -9,6 +9,7 @@
 
 #include "common/file.h"
 #include "gguf/internal.h"
+#include "gguf/params.h"
 
 fv_status fv_gguf_make_text(const fv_gguf_set *s, const char *name, char **text) {
     static const struct {
@@ -85,6 +86,17 @@ static fv_status check_link(const char *path) {
                    path, (int)n, target);
 }
 
+/* A file that a directory in Mistral's own layout has under another name is made. */
+static fv_status make_absent(const char *dir, const char *name, char path[FV_CHECKPOINT_PATH],
+                             char **text, size_t *bytes) {
+    FV_TRY(check_link(path));
+    FV_TRY(fv_params_make_text(dir, name, text));
+    if (!*text) return FV_OK;
+    *bytes = strlen(*text);
+    return fv_path_join(dir, strstr(name, ".jinja") ? "tekken.json" : "params.json", path,
+                        FV_CHECKPOINT_PATH);
+}
+
 fv_status fv_checkpoint_file(const char *from, const char *name, size_t most,
                              char path[FV_CHECKPOINT_PATH], char **text, size_t *bytes) {
     fv_gguf_files files;
@@ -98,7 +110,7 @@ fv_status fv_checkpoint_file(const char *from, const char *name, size_t most,
         return text_of_files(&files, name, text, bytes);
     }
     FV_TRY(fv_path_join(from, name, path, FV_CHECKPOINT_PATH));
-    if (!fv_file_exists(path)) return check_link(path);
+    if (!fv_file_exists(path)) return make_absent(from, name, path, text, bytes);
     FV_TRY(fv_file_read(path, most, text, bytes));
     if (!fv_file_is_pointer(*text, *bytes)) return FV_OK;
     free(*text);

@@ -3,8 +3,8 @@
 
 /* THE FILES BESIDE THE WEIGHTS of a checkpoint: config.json, tokenizer.json and so on.
  *
- * A directory contains them. For a GGUF file they are made from its metadata in the same format, so
- * that the same code reads both. */
+ * A directory contains them. For a GGUF file they are made from its metadata in the same format, and for a
+ * directory in Mistral's own layout from params.json (params.h), so that the same code reads all. */
 #include "gguf/files.h"
 
 /* Reads the file `name`, of at most `most` bytes, of the checkpoint `from`, a directory or GGUF

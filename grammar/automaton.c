@@ -74,7 +74,7 @@ struct fv_automaton {
 
 /* ---- tables -------------------------------------------------------------------------------- */
 
-static size_t bytes_of(const fv_automaton *a) {
+size_t fv_automaton_bytes(const fv_automaton *a) {
     return a->cap_frame * sizeof *a->frame + a->cap_config * sizeof *a->config +
            a->cap_set * sizeof *a->set + a->cap_next * sizeof *a->next +
            (a->frames.mask + a->sets.mask) * sizeof *a->sets.number;
@@ -82,7 +82,7 @@ static size_t bytes_of(const fv_automaton *a) {
 
 static fv_status spend(fv_automaton *a, int64_t n) {
     a->steps -= n;
-    if (a->steps >= 0 && bytes_of(a) <= 4 * a->limits.bytes) return FV_OK;
+    if (a->steps >= 0 && fv_automaton_bytes(a) <= 4 * a->limits.bytes) return FV_OK;
     return FV_FAIL(FV_EINVAL,
                    "finding the legal tokens takes too many steps or too much memory: the "
                    "grammar is too ambiguous; make it simpler");
@@ -426,7 +426,7 @@ static fv_status copy_state(fv_automaton *a, const fv_automaton *old, int32_t *s
 }
 
 fv_status fv_automaton_trim(fv_automaton *a, int32_t *state) {
-    if (bytes_of(a) <= a->limits.bytes) return FV_OK;
+    if (fv_automaton_bytes(a) <= a->limits.bytes) return FV_OK;
     fv_automaton old = *a;
     *a = fresh(&old);
     fv_status st = begin_states(a);

@@ -62,6 +62,21 @@ fv_status fv_grammar_compile(const fv_grammar_spec *spec, const fv_grammar_limit
 fv_status fv_grammar_get(const fv_grammar_spec *spec, fv_grammar **out);
 /* The same, but gives up after so many steps of compilation with FV_EBUSY; 0: no other limit. */
 fv_status fv_grammar_get_within(const fv_grammar_spec *spec, int64_t steps, fv_grammar **out);
+/* The result of compiling, for a request that waits: a grammar, or why it was refused. A result stays, however many
+ * others are compiled meanwhile. All zero: there is none. */
+typedef struct fv_grammar_result {
+    fv_grammar *grammar; /* a reference */
+    fv_error fault;
+} fv_grammar_result;
+
+/* Compiles as fv_grammar_get_within does. FV_EBUSY: the steps were too few, and *r is untouched. What else fails is
+ * the result, so FV_OK; it is FV_ENOMEM where the grammars of results take too much memory already. */
+fv_status fv_grammar_prepare(const fv_grammar_spec *spec, int64_t steps, fv_grammar_result *r);
+/* Gives the grammar of a result of this spec, or raises its failure. r NULL or zero: as fv_grammar_get. */
+fv_status fv_grammar_take(const fv_grammar_result *r, const fv_grammar_spec *spec,
+                          fv_grammar **out);
+void fv_grammar_result_fini(fv_grammar_result *r); /* zero is fine, and is what it becomes */
+
 fv_grammar *fv_grammar_ref(fv_grammar *g);
 void fv_grammar_unref(fv_grammar *g); /* NULL is fine */
 

@@ -213,6 +213,7 @@ typedef struct fv_automaton fv_automaton;
 
 fv_status fv_automaton_make(fv_net *net, const fv_grammar_limits *limits, fv_automaton **out);
 void fv_automaton_free(fv_automaton *a);
+size_t fv_automaton_bytes(const fv_automaton *a);
 int32_t fv_automaton_start(const fv_automaton *a);
 bool fv_automaton_accepts(const fv_automaton *a, int32_t state);
 /* The state after a byte: FV_AUTO_DEAD if none. FV_EINVAL: no steps left. */
@@ -234,10 +235,15 @@ fv_auto_table fv_automaton_table(const fv_automaton *a);
 struct fv_grammar {
     atomic_int refs;
     int64_t answer_steps;
+    int32_t n_result;     /* that wait; under result.c's lock, */
+    size_t n_byte;        /* as is what they count */
     pthread_mutex_t lock; /* of what follows */
     fv_automaton *automaton;
     struct fv_mask_cache *masks;
 };
+
+/* result.c: bytes of the grammars of all results that wait, at most. Tests change this. */
+extern size_t fv_grammar_waiting_max;
 
 /* matcher.c */
 void fv_mask_cache_free(struct fv_mask_cache *m);

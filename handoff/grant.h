@@ -37,10 +37,13 @@ typedef struct fv_ticket {
 
 typedef struct fv_grant {
     fv_ticket ticket;
-    uint64_t bytes;     /* the most bytes of the stream */
-    uint32_t frame_max; /* the most bytes of a frame */
-    uint32_t credits;   /* the most frames sent and not yet consumed */
-    uint32_t n_kept;    /* links of the prompt that the receiver has: their tokens are not sent */
+    uint64_t bytes;       /* the most bytes of the stream */
+    uint32_t frame_max;   /* the most bytes of a frame */
+    uint32_t credits;     /* the most frames sent and not yet consumed */
+    uint32_t n_kept;      /* links of the prompt that the receiver has: their tokens are not sent */
+    uint32_t n_kept_tail; /* nor are so many tokens after the last of these */
+    uint32_t
+        rest_most; /* the receiver computes the prompt's tokens after those if they are at most so many; 0: none */
     double lease_s; /* the longest silence, not a point in time, as clocks of two machines differ */
     /* Bytes of the KV pool; 0: the peer does not say. A transport sets them. */
     uint64_t bytes_reserved;

@@ -31,6 +31,9 @@
  * KEPT is sent if the grant says that the receiver has the prompt's first tokens (handoff/links.h): ROWS counts
  * them, POSN, TALY and DATA leave them out.
  *
+ * A receiver that has all but a short rest of the prompt may compute that: ROWS counts the kept tokens only, TOKN has
+ * step 0 and no token, and there is no DATA.
+ *
  * A layer with RANK has its visual tokens in rank order, the first to be dropped last, instead of
  * the order of their positions. There is no permutation, because entries are copied to their final
  * places as they arrive and need not be moved again.

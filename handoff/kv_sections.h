@@ -54,6 +54,12 @@ typedef struct fv_hello {
     const char *adapter;       /* digest of the KV's adapter; NULL or "": none. Not in the stream */
     const fv_wire_link *link;  /* [n_link] of the prompt; not in the stream */
     uint32_t n_link;
+    /* The ids of the prompt's last tokens, which are text: what was kept after a link is found by them. Not in the
+     * stream. */
+    const int32_t *tail; /* [n_tail] */
+    uint32_t n_tail;
+    bool
+        may_leave_rest; /* the sender can leave the end of the prompt to the receiver. Not in the stream */
 } fv_hello;
 
 size_t fv_hello_bytes(const fv_hello *h);

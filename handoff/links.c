@@ -20,6 +20,7 @@ fv_status fv_links_get(const uint8_t *p, size_t bytes, fv_wire_link *link, uint3
         fv_get_bytes(&p, link[i].key, sizeof link[i].key);
         link[i].n_text = fv_get_u32(&p);
         link[i].n_visual = fv_get_u32(&p);
+        link[i].name = 0;
     }
     return FV_OK;
 }

@@ -9,17 +9,27 @@
  *   Grant  how many of them the receiver has; it keeps these rows until the grant ends
  *   KEPT   the section by which the stream says what it leaves out: all that the grant has named, or else nothing
  *
+ * After an answer, the receiver has it, too. Its end is no link of the next prompt, as a page of text does not end there;
+ * so Open also brings the last ids of the prompt, and Grant says how many tokens after the last link are there.
+ *
  * A side that does not know links sends none, or names none, and everything is sent. Any thread. */
 #include "handoff/refusal.h"
 
-enum { FV_LINK_KEY_BYTES = 32, FV_LINK_BYTES = 40, FV_LINKS_MAX = 256, FV_WIRE_KEPT_BYTES = 12 };
+enum {
+    FV_LINK_KEY_BYTES = 32,
+    FV_LINK_BYTES = 40,
+    FV_LINKS_MAX = 256,
+    FV_WIRE_KEPT_BYTES = 12,
+    FV_TAIL_MAX = 1024, /* ids after the links */
+};
 
 typedef struct fv_wire_link {
     uint8_t key[FV_LINK_KEY_BYTES];
     uint32_t n_text, n_visual; /* tokens from the prompt's first one to the link's end */
+    uint64_t name; /* the routers' (PromptEnd in handoff.proto); 0: none. Not part of the bytes */
 } fv_wire_link;
 
-/* Writes n links, FV_LINK_BYTES each. */
+/* Writes n links, FV_LINK_BYTES each, without their names. */
 void fv_links_put(const fv_wire_link *link, uint32_t n, uint8_t *out);
 
 /* Reads links into link[FV_LINKS_MAX]. INVALID: a part of a link, or too many. */

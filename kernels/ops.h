@@ -39,12 +39,15 @@
  *     ((f32) sum * scale_x) * scale_w        scale_w of the row of w
  *
  * THE DOT PRODUCT IN INT8 WITH SCALES ALONG K is used, whatever the backend computes in, for weights of type FV_INT8 in
- * groups of 32 or 16 without `min` and `table` (GGUF's Q8_0, Q5_0 and Q6_K, the output head with --weights), and of type FV_INT4 with
- * `integers` (--weights int4 and int4-128, GGUF's Q4_0). Each 32 numbers of a row of x are quantized like a row above, and
- * padded with zeros; sums are exact, and the result is f32:
+ * groups of 32 or 16 without `min` and `table` (GGUF's Q8_0, Q5_0 and Q6_K, the output head with --weights), and for
+ * those with `integers`: of type FV_INT4 (--weights int4 and int4-128, AWQ, GPTQ, GGUF's Q4_0 and Q4_K) and of type
+ * FV_INT8 in groups of 16 or a multiple of 32 (GPTQ in 8 bits, GGUF's Q5_K). Each 32 numbers of a row of x are quantized
+ * like a row above, and padded with zeros; sums are exact, and the result is f32:
  *     acc = 0;   for g = 0, 1, ...: acc = fma(scale_w[g'] * scale_x[g"], (f32) sum_g, acc)
  * with sum_g the sum of q[k] w[k] over 32 columns, or 16 if w has groups of 16, in group g' of w and group g" of x; w of
- * 4 bits is the integer - 8. The product of scales and the fma round once each.
+ * 4 bits is the integer - 8. The product of scales and the fma round once each. A weight with `offset` then adds to y,
+ * after the bias, the canonical dot product of
+ *     offset[g']   and   t[g'], the canonical sum of x[k] (not quantized) over the columns of group g' of w.
  *
  * Other weights in groups of integers are decoded to bf16 (kernels/tensor.h), and the product is the canonical one
  * in bf16, whatever the backend computes in. Where the weight has an `order`, k counts the weight's columns, and

@@ -16,11 +16,13 @@
  * codes: a code counts as the number of the table, where "integer" stands below, and `zero` is absent.
  *     int8   integer * scale[row]                                 rows of `cols` bytes
  *     with groups, g = col / group, and rows of `row_bytes` bytes:
- *     int8   bf16(fma(scale[row, g], integer, -min[row, g])); without `min` and `table`, in groups of 32 or
- *            16, the dot product is in integers (kernels/ops.h)
+ *     int8   bf16(fma(scale[row, g], integer, -min[row, g])); in groups of 32 or 16 without `min` and `table`,
+ *            and in any with `integers`, the dot product is in integers (kernels/ops.h)
  *     int4   bf16(fma(scale[row, g], integer - zero[row, g], -min[row, g]))
- *            integers 0..15, an even column in the low half of a byte; with `integers`, without
- *            `zero` and `min`, the dot product is in integers too */
+ *            integers 0..15, an even column in the low half of a byte; with `integers` the dot product is in
+ *            integers too
+ * Products in integers do not read `zero` and `min`. They multiply scale * integer, or scale * (integer - 8) of 4
+ * bits, and `offset` is what that lacks. */
 typedef struct fv_quant {
     const void *scale; /* [rows] F32, or [rows, groups] of scale_type */
     fv_dtype scale_type;
@@ -32,7 +34,8 @@ typedef struct fv_quant {
         *table; /* int8: [256], by the code as an unsigned byte; int4: [16]; NULL: integers */
     const int32_t *order; /* [cols] the column of x that meets column k of the weight; NULL: k */
     size_t row_bytes;
-    bool integers; /* int4: dot products in integers */
+    const float *offset; /* [rows, groups], with `integers`; NULL: 0 */
+    bool integers;       /* dot products in integers; without `table` */
 } fv_quant;
 
 typedef struct fv_tensor {
@@ -64,6 +67,7 @@ static inline fv_tensor fv_weight_rows(fv_tensor w, int32_t row0, int32_t rows, 
     quant->scale = (const char *)q->scale + at * fv_dtype_bytes(q->group ? q->scale_type : FV_F32);
     if (q->zero) quant->zero = q->zero + at;
     if (q->min) quant->min = q->min + at;
+    if (q->offset) quant->offset = q->offset + at;
     w.data = (char *)w.data + (size_t)row0 * (q->group ? q->row_bytes : (size_t)w.cols);
     w.rows = rows;
     w.quant = quant;

@@ -9,6 +9,7 @@
  *   rows.c         memory of raw rows; appending
  *   moves.c        rows that are to move together
  *   rows_keep.c    keeping, moving and dropping raw rows
+ *   rows_cut.c     taking back the newest text rows
  *   packed_set.c   tables that layers with the same packed rows share
  *   packed.c       packed blocks
  *   packed_keep.c  dropping packed rows

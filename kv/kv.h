@@ -94,6 +94,10 @@ fv_status fv_kv_append_head(fv_kv *kv, int32_t layer, int32_t head, fv_kv_segmen
 fv_status fv_kv_keep(fv_kv *kv, int32_t layer, fv_kv_segment seg, const int32_t *const *idx,
                      const int32_t *n);
 
+/* Takes back the last n text rows of every head of every layer, which the latest pass has appended. Their memory stays
+ * with the store. Not in a model with recurrent layers: its state keeps what ran. */
+void fv_kv_cut(fv_kv *kv, int32_t n);
+
 /* ---- masked rows ----------------------------------------------------------------------- */
 
 /* Masks the last n visual rows of every head of a layer: no query attends to them any more. They

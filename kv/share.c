@@ -321,19 +321,37 @@ static fv_status adopt_visual(fv_kv *kv, const fv_kv_share *s, int32_t layer,
     return FV_OK;
 }
 
+/* Whether the first n blocks of all heads are the same in both shares; of one head means of all. */
+static bool same_blocks(const fv_kv_share *a, const fv_kv_share *b, int seg, int32_t n) {
+    return n <= a->n_block[seg] && n <= b->n_block[seg] &&
+           (n == 0 || memcmp(a->block[seg], b->block[seg], (size_t)n * sizeof(fv_kv_block)) == 0);
+}
+
+/* The share whose blocks the store will use. A share may have copied the end of what it extends, and go on from there. */
+static fv_kv_share *share_for(fv_kv_share *s, const fv_kv_prefix *p) {
+    int32_t text = p->n_text / FV_KV_BLOCK, visual = visual_shared(p);
+    while (p->brief && s->base && s->base->rows[FV_SEG_TEXT] >= text * FV_KV_BLOCK &&
+           s->base->rows[FV_SEG_VISUAL] >= visual && same_blocks(s, s->base, FV_SEG_TEXT, text) &&
+           same_blocks(s, s->base, FV_SEG_VISUAL, fv_kv_blocks_for(visual)))
+        s = s->base;
+    return s;
+}
+
 fv_status fv_kv_adopt(fv_kv *kv, fv_kv_share *s, const fv_kv_prefix *p) {
     const fv_kv_shape *shape = kv->account.shape;
     assert(!kv->share && s->account.pool == kv->account.pool);
     assert(p->n_text <= s->rows[FV_SEG_TEXT] && p->n_visual <= s->rows[FV_SEG_VISUAL]);
     assert(p->visual_rows >= p->n_visual && fv_kv_len(kv, 0, 0, FV_SEG_TEXT) == 0);
-    fv_kv_share_use(s);
-    kv->share = s;
-    kv->shared_text = p->n_text / FV_KV_BLOCK;
-    kv->shared_visual = visual_shared(p);
+    const bool copies = kv->sequence->accum != FV_ACCUM_NONE;
+    kv->share = share_for(s, p);
+    fv_kv_share_use(kv->share);
+    kv->shared_text = copies ? 0 : p->n_text / FV_KV_BLOCK;
+    kv->shared_visual = copies ? 0 : visual_shared(p);
     for (int32_t l = 0; l < shape->n_layer; l++) {
         for (int32_t g = 0; g < shape->n_kv; g++) FV_TRY(adopt_text(kv, s, l, g, p->n_text));
         FV_TRY(adopt_visual(kv, s, l, p));
     }
+    if (copies) fv_kv_part_from_share(kv);
     fv_kv_check(kv, -1);
     return FV_OK;
 }

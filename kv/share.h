@@ -13,7 +13,8 @@
  * share has it, and sums over the rows have the same bits.
  *
  * Shared rows never change. A store that uses a share may append rows, and drop text rows after the shared ones; all
- * else that moves rows (kv/kv.h: fv_kv_remove and the like) is for stores without one. A share that is made by
+ * else that moves rows (kv/kv.h: fv_kv_remove and the like) is for stores without one. So a store that evicts rows one by
+ * one (fv_kv_sequence.accum) adopts copies, and leaves one (share_copy). A share that is made by
  * a store that uses another one extends it, and holds a reference to it.
  *
  * A share that no store uses, itself or by one that extends it, is idle: it counts as nobody's memory, and a cache
@@ -30,6 +31,12 @@ bool fv_kv_is_uniform(const fv_kv *kv);
  * must not change these rows afterwards. *out: a reference for the caller. FV_ENOMEM, FV_EBUSY (no room in the pool
  * for the share's tables): nothing has changed. */
 fv_status fv_kv_share_make(fv_kv *kv, int32_t n_text, int32_t n_visual, fv_kv_share **out);
+
+/* Makes one of a copy of these rows, so that the store may move its own; no store uses it yet. It extends `base`, which
+ * has the store's rows up to *of_base; NULL: none. Errors as above, and FV_EBUSY if the pool has no room for the copy. */
+typedef struct fv_kv_prefix fv_kv_prefix;
+fv_status fv_kv_share_copy(const fv_kv *kv, fv_kv_share *base, const fv_kv_prefix *of_base,
+                           int32_t n_text, int32_t n_visual, fv_kv_share **out);
 
 fv_kv_share *fv_kv_share_ref(fv_kv_share *s);
 void fv_kv_share_unref(fv_kv_share *s); /* frees it with the last reference; NULL is fine */
@@ -49,16 +56,19 @@ const fv_kv_share *fv_kv_get_share(const fv_kv *kv); /* that the store uses; NUL
 size_t fv_kv_share_cost(const fv_kv *kv, int32_t n_text);
 
 /* The rows of a share with which a prompt begins. */
-typedef struct fv_kv_prefix {
+struct fv_kv_prefix {
     int32_t n_text, n_visual; /* at most the share's */
     int32_t visual_rows;      /* of the whole prompt, at least n_visual */
-} fv_kv_prefix;
+    /* The share is needed for the call only if one that it extends has all rows that are not copied. */
+    bool brief;
+};
 
-/* Bytes of the pool that a store with this prefix does not need itself. */
+/* Bytes of the pool that a store with this prefix, not of copies, does not need itself. */
 size_t fv_kv_prefix_bytes(const fv_kv_shape *shape, const fv_kv_prefix *p);
 
 /* Begins an empty store with rows of a share, and allocates the extents for all of the prompt's visual rows. The
- * store uses the share until it closes. FV_EBUSY, FV_ENOMEM: close the store. */
+ * store uses the share (with `brief` perhaps only one that it extends) until it closes, or not at all if it evicts rows:
+ * then all rows are copies. FV_EBUSY, FV_ENOMEM: close the store. */
 fv_status fv_kv_adopt(fv_kv *kv, fv_kv_share *s, const fv_kv_prefix *p);
 
 /* Rows of a head that are the share's and never change. */

@@ -20,8 +20,9 @@ static fv_status open_all(fv_checkpoint *ck, const char *dir) {
     FV_TRY(fv_checkpoint_open_weights(ck));
     FV_TRY(fv_checkpoint_open_tensors(ck));
     FV_LOG(INFO, MODEL, "checkpoint=%s dialect=%s files=%d tensors=%d extra=%d bytes=%zu", dir,
-           fv_shards_gguf(ck->shards)
-               ? "gguf"
+           fv_shards_gguf(ck->shards) ? "gguf"
+           : fv_shards_mistral(ck->shards)
+               ? "mistral"
                : fv_name_mapping_name(fv_shards_name_mapping(ck->shards, ck->cfg.family->names)),
            fv_shards_files(ck->shards), ck->n_used, fv_shards_tensors(ck->shards) - ck->n_used,
            ck->bytes);

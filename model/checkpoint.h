@@ -34,11 +34,16 @@ fv_status fv_checkpoint_load(fv_checkpoint *ck, fv_backend *be, const fv_weights
 
 /* Quantizes the linear layers of the text model's layers, and the output head to fv_weights_head,
  * on the threads of `be`; embedding, norms, biases, tower and connector stay. A head that is the
- * embedding too becomes a copy; a quantized head stays. FV_EUNSUPPORTED if layers are quantized
+ * embedding too becomes a copy; a quantized head stays. FV_EUNSUPPORTED if layers are integers
  * already or too long for int8, FV_EDATA if one holds a number that is not finite. progress may be
  * NULL. */
 fv_status fv_checkpoint_quantize(fv_checkpoint *ck, fv_backend *be, const fv_weights *to,
                                  fv_checkpoint_progress *progress, void *user);
+
+/* Lets products multiply the integers of weights of 4 bits, and of 8 bits in groups, that the files have for
+ * activations of 16 bits (AWQ, GPTQ, W4A16, W8A16, GGUF's Q4_K): activations are quantized per 32 numbers then, as
+ * with --weights int4. After fv_checkpoint_load. *changed: there are such weights. FV_ENOMEM. */
+fv_status fv_checkpoint_use_integers(fv_checkpoint *ck, fv_backend *be, bool *changed);
 
 /* Makes numbers of all weights that the files have in integers, in the type of the embedding, for products as of
  * a checkpoint that is not quantized; on all threads of `be`, after fv_checkpoint_load. The integers stay in

@@ -4,6 +4,7 @@
 
 #include "model/checkpoint_internal.h"
 #include "model/compressed.h"
+#include "model/requantize.h"
 
 /* A tensor to fill or, with `to`, to quantize into `memory` as *as. */
 typedef struct filled {
@@ -35,7 +36,15 @@ static bool fill_experts(filling *f, const filled *t) {
     return st != FV_EDATA;
 }
 
+/* Quantizes codes of a table anew. */
+static bool requantize(filling *f, const filled *t) {
+    fv_status st = fv_requantize(&t->u->view, t->to, t->memory, t->as);
+    if (st == FV_ENOMEM) atomic_store(&f->no_memory, true);
+    return st != FV_EDATA;
+}
+
 static bool fill_tensor(filling *f, const filled *t) {
+    if (t->to && t->u->view.quant) return requantize(f, t);
     if (!t->to && t->u->stored.form) return fv_stored_fill(&t->u->stored);
     if (t->u->experts.data && !(t->to && t->u->view.data)) return fill_experts(f, t);
     return t->to ? fv_quantize(&t->u->view, t->to, t->memory, t->as) : fv_gguf_fill(&t->u->gguf);
@@ -53,7 +62,7 @@ static void fill_one(void *arg, fv_backend *be, int32_t slot, int32_t i) {
 static fv_status fill_all(filling *f, fv_backend *be) {
     FV_TRY(fv_backend_each(be, f->n, fill_one, f));
     int bad = atomic_load(&f->bad);
-    if (atomic_load(&f->no_memory)) return FV_FAIL(FV_ENOMEM, "no memory to quantize experts");
+    if (atomic_load(&f->no_memory)) return FV_FAIL(FV_ENOMEM, "no memory to quantize weights");
     if (bad < 0) return FV_OK;
     const filled *t = &f->tensor[bad];
     return FV_FAIL(FV_EDATA, "tensor '%s' in %s holds NaN or infinity%s", t->u->found->entry->name,
@@ -120,7 +129,7 @@ static fv_status prepare(fv_checkpoint *ck, const fv_weights *to, filling *q) {
     for (int32_t i = 0; i < ck->n_used; i++) {
         fv_used_tensor *u = &ck->used[i];
         if (!fv_checkpoint_is_layer_weight(u->expected)) continue;
-        if (u->view.quant)
+        if (u->view.quant && !u->view.quant->table)
             return FV_FAIL(FV_EUNSUPPORTED, "%s: tensor '%s' is %s already; leave out --weights %s",
                            ck->dir, u->found->entry->name, fv_dtype_name(u->view.dtype), to->name);
         if (to->dtype == FV_INT8 && u->view.cols > FV_INT8_MAX_K)
@@ -171,6 +180,11 @@ fv_status fv_checkpoint_write(const fv_checkpoint *ck, const fv_weights *as, con
             return FV_FAIL(FV_EUNSUPPORTED, "%s: tensor '%s' is %s already and is not written anew",
                            ck->dir, ck->used[i].found->entry->name,
                            fv_dtype_name(ck->used[i].view.dtype));
+    if (fv_shards_mistral(ck->shards))
+        return FV_FAIL(FV_EUNSUPPORTED,
+                       "%s: consolidated.safetensors is not written in integers; serve it with "
+                       "--weights %s, or quantize the model's form with config.json",
+                       ck->dir, as->name);
     if (ck->cfg.text.n_expert)
         return FV_FAIL(FV_EUNSUPPORTED,
                        "%s: a mixture of experts is not written in integers; serve it with "

@@ -7,9 +7,12 @@
 #include <string.h>
 
 #include "common/log.h"
+#include "gguf/params.h"
 #include "gguf/texts.h"
 #include "model/checkpoint_internal.h"
 #include "model/compressed.h"
+
+enum { EXPERTS_APART_MAX = 1 << 15 }; /* of all layers, as each is three tensors */
 
 /* "[32064, 4096]" */
 static void print_shape(const int64_t *shape, int32_t n, char *out, size_t cap) {
@@ -98,15 +101,16 @@ bool fv_checkpoint_is_layer_weight(const fv_tensor_spec *e) {
     return layer && (e->role == FV_ROLE_LINEAR || e->role == FV_ROLE_QUERY || is_experts(e));
 }
 
-/* Number of heads whose rows llama.cpp reordered in this weight; 0: rows are in order. */
+/* Number of heads whose rows llama.cpp reordered in this weight, or Mistral's layout has so; 0: rows are in order. */
 static int32_t reordered_heads(const fv_checkpoint *ck, const fv_tensor_spec *e) {
-    if (!fv_shards_gguf(ck->shards)) return 0;
+    const bool mistral = fv_shards_mistral(ck->shards);
+    if (!fv_shards_gguf(ck->shards) && !mistral) return 0;
     if (e->part == FV_PART_VISION_LAYER && ck->cfg.vision.rope == FV_TOWER_ROPE_AXIAL)
         return e->offset == offsetof(fv_vision_layer, q) ||
                        e->offset == offsetof(fv_vision_layer, k)
                    ? ck->cfg.vision.n_head
                    : 0;
-    if (strcmp(ck->cfg.text.family, "llama") != 0) return 0;
+    if (!mistral && strcmp(ck->cfg.text.family, "llama") != 0) return 0;
     if (e->role == FV_ROLE_QUERY) return ck->cfg.text.n_head;
     return e->part == FV_PART_TEXT_LAYER && e->offset == offsetof(fv_text_layer, k)
                ? ck->cfg.text.n_kv
@@ -196,6 +200,10 @@ static fv_status fail_missing(const fv_checkpoint *ck, const fv_tensor_spec *e) 
         fv_name_mapping_key(text ? FV_NAME_MAPPING_ORIGINAL : FV_NAME_MAPPING_HUB, NULL, e->name,
                             hub);
         if (!fv_gguf_own_name(hub, key)) snprintf(key, sizeof key, "%.127s", hub);
+    } else if (fv_shards_mistral(ck->shards)) {
+        char hub[FV_TENSOR_NAME_MAX];
+        fv_name_mapping_key(FV_NAME_MAPPING_HUB, own, e->name, hub);
+        if (!fv_params_own_name(hub, key)) snprintf(key, sizeof key, "%.127s", hub);
     } else {
         fv_name_mapping_key(fv_shards_name_mapping(ck->shards, own), own, e->name, key);
     }
@@ -327,6 +335,7 @@ static void log_stored(const fv_checkpoint *ck) {
         for (int32_t j = 0; form && j < ck->n_used; j++) {
             if (ck->used[j].stored.form != form) continue;
             if (j < first) first = j;
+            if (first < i) break; /* said before */
             bytes += ck->used[j].stored.bytes;
             n++;
         }
@@ -336,14 +345,38 @@ static void log_stored(const fv_checkpoint *ck) {
     }
 }
 
+/* Finds out whether files have each expert's matrices by themselves: those of quantized mixtures do, also where the
+ * original has all experts of a layer together. */
+static fv_status find_experts(fv_checkpoint *ck) {
+    fv_text_config *t = &ck->cfg.text;
+    const int32_t run = t->recurrent.n, n_layer = t->n_layer * (run + 1);
+    char prefix[FV_TENSOR_NAME_MAX];
+    int32_t layer = 0;
+    if (t->n_expert == 0 || t->experts_apart) return FV_OK;
+    while (layer < t->n_layer && !t->sparse[layer]) layer++;
+    int n = snprintf(prefix, sizeof prefix, "text.layers.%d.%s.0.", layer * (run + 1) + run,
+                     fv_tensor_specs_experts(t));
+    for (int32_t i = 0; i < fv_shards_tensors(ck->shards) && !t->experts_apart; i++)
+        t->experts_apart = !strncmp(fv_shards_at(ck->shards, i)->canonical, prefix, (size_t)n);
+    if (!t->experts_apart) return FV_OK;
+    t->experts_transposed = false;
+    if ((int64_t)n_layer * t->n_expert <= EXPERTS_APART_MAX) return FV_OK;
+    return FV_FAIL(FV_EUNSUPPORTED,
+                   "%s: %d layers of %d experts, each with tensors of its own, are more than %d",
+                   ck->dir, n_layer, t->n_expert, EXPERTS_APART_MAX);
+}
+
 fv_status fv_checkpoint_open_tensors(fv_checkpoint *ck) {
     const fv_model_config *cfg = &ck->cfg;
+    FV_TRY(find_experts(ck));
     FV_TRY(fv_tensor_specs_build(cfg, false, &ck->manifest, &ck->n_manifest));
     FV_TRY(FV_ARENA_NEW(&ck->arena, ck->n_manifest, ck->used));
     FV_TRY(FV_ARENA_NEW(&ck->arena, fv_text_layers(&cfg->text), ck->text.layer));
     FV_TRY(FV_ARENA_NEW(&ck->arena, cfg->text.n_layer * cfg->text.recurrent.n, ck->text.recurrent));
     if (cfg->text.experts_apart)
-        FV_TRY(FV_ARENA_NEW(&ck->arena, cfg->text.n_layer * cfg->text.n_expert, ck->text.expert));
+        FV_TRY(FV_ARENA_NEW(&ck->arena,
+                            cfg->text.n_layer * (cfg->text.recurrent.n + 1) * cfg->text.n_expert,
+                            ck->text.expert));
     FV_TRY(FV_ARENA_NEW(&ck->arena, fv_text_layers(&cfg->text), ck->fused));
     FV_TRY(FV_ARENA_NEW(&ck->arena, cfg->vision.n_layer, ck->vision.layer));
     FV_TRY(FV_ARENA_NEW(&ck->arena, cfg->vision.n_deepstack, ck->vision.deepstack));

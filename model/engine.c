@@ -54,9 +54,22 @@ static fv_status choose_precision(fv_engine *e, const fv_engine_options *opt) {
 
 /* Adds the weights' format to the fingerprint: workers that continue with each other's keys and values must have
  * the same weights. */
-static void name_weights(fv_engine *e, const fv_weights *to) {
+static void name_weights(fv_engine *e, const char *as) {
     size_t n = strlen(e->fingerprint);
-    snprintf(e->fingerprint + n, sizeof e->fingerprint - n, "+%s", to->fingerprint);
+    snprintf(e->fingerprint + n, sizeof e->fingerprint - n, "+%s", as);
+}
+
+/* Chooses how weights that files have in integers are multiplied. */
+static fv_status choose_products(fv_engine *e, const fv_weights *to) {
+    bool changed = false;
+    if (to && !fv_checkpoint_is_quantized(e->ck))
+        return FV_FAIL(FV_EUNSUPPORTED, "%s holds no quantized weights: leave out --weights %s",
+                       fv_checkpoint_dir(e->ck), to->name);
+    if (to) name_weights(e, to->fingerprint);
+    if (to) return FV_OK;
+    FV_TRY(fv_checkpoint_use_integers(e->ck, &e->be, &changed));
+    if (changed) name_weights(e, "integers.1");
+    return FV_OK;
 }
 
 /* Quantizes or dequantizes the weights. */
@@ -65,15 +78,15 @@ static fv_status quantize(fv_engine *e, const fv_engine_options *opt) {
     FV_TRY(fv_weights_find(opt->weights, &to));
     if (fv_weights_are_numbers(to)) {
         FV_TRY(fv_checkpoint_dequantize(e->ck, &e->be, opt->progress, opt->progress_user));
-        name_weights(e, to);
+        name_weights(e, to->fingerprint);
         return FV_OK;
     }
     if ((to || fv_checkpoint_is_quantized(e->ck)) && strcmp(e->be.ops->name, "cpu") != 0)
         return FV_FAIL(FV_EUNSUPPORTED, "weights in %s need --device cpu",
                        to ? to->name : "8 and 4 bits");
-    if (!to) return FV_OK;
+    if (!fv_weights_are_integers(to)) return choose_products(e, to);
     FV_TRY(fv_checkpoint_quantize(e->ck, &e->be, to, opt->progress, opt->progress_user));
-    name_weights(e, to);
+    name_weights(e, to->fingerprint);
     return FV_OK;
 }
 
@@ -138,7 +151,7 @@ static fv_status open_network(fv_engine *e, const fv_engine_options *opt) {
     FV_TRY(choose_precision(e, opt));
     const fv_weights *to;
     FV_TRY(fv_weights_find(opt->weights, &to));
-    FV_TRY(fv_checkpoint_load(e->ck, &e->be, fv_weights_are_numbers(to) ? NULL : to, opt->progress,
+    FV_TRY(fv_checkpoint_load(e->ck, &e->be, fv_weights_are_integers(to) ? to : NULL, opt->progress,
                               opt->progress_user));
     FV_TRY(quantize(e, opt));
     FV_TRY(open_adapters(e, opt));

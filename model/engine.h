@@ -52,7 +52,8 @@ typedef struct fv_engine {
     fv_vision_config video_config;
     int32_t n_vocab; /* ids that may be sampled; later ones are padding */
     fv_adapters adapters;
-    /* the checkpoint's, with "+int8.2" appended for --weights int8, "+int4.3" for int4, and "+lora." with 16 digits that
+    /* the checkpoint's, with "+int8.2" appended for --weights int8, "+int4.3" for int4, "+integers.1" where
+     * products multiply the files' own integers, and "+lora." with 16 digits that
      * stand for the adapters' names and contents */
     char fingerprint[FV_FINGERPRINT_MAX];
     char name[200]; /* of the checkpoint: fv_hub_name */

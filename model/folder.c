@@ -227,12 +227,6 @@ static fv_status explain_config(const fv_folder *f) {
         return FV_FAIL(FV_ENOTFOUND,
                        "%s has no config.json, but GGUF files: name one by its path, such as %s/%s",
                        f->path, f->path, gguf->name);
-    if (fv_folder_find(f, "params.json"))
-        return FV_FAIL(FV_EUNSUPPORTED,
-                       "%s/params.json without config.json is Mistral's own layout, which is not "
-                       "read: the same model in transformers' layout has config.json and "
-                       "model.safetensors, mostly in the same repository: %s fetches it",
-                       f->path, get);
     if (fv_folder_find(f, "model_index.json"))
         return FV_FAIL(FV_EUNSUPPORTED,
                        "%s/model_index.json is of a diffusers pipeline, which makes images; a "
@@ -290,12 +284,6 @@ static fv_status explain_weights(const fv_folder *f) {
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         if (fv_folder_find(f, others[i].name))
             return fail_other_format(f, others[i].name, others[i].from);
-    if (fv_folder_find(f, "consolidated.safetensors"))
-        return FV_FAIL(FV_EUNSUPPORTED,
-                       "%s/consolidated.safetensors has Mistral's own names of tensors, which are "
-                       "not read: fetch model.safetensors or its shards, mostly of the same "
-                       "repository: %s",
-                       f->path, get);
     if (fv_folder_find(f, "adapter_model.safetensors"))
         return FV_FAIL(FV_ENOTFOUND,
                        "%s has an adapter (adapter_model.safetensors) and no weights of the model: "

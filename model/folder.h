@@ -38,7 +38,7 @@ const fv_folder_file *fv_folder_find(const fv_folder *f, const char *name);
 const fv_folder_file *fv_folder_ending(const fv_folder *f, const char *end, int32_t index);
 
 /* Whether a file's name says that it holds weights of the model in safetensors: not those of an adapter, and
- * not a second copy under Mistral's names (consolidated.safetensors). */
+ * not a copy under Mistral's names (consolidated.safetensors), which is read if there is no other. */
 bool fv_folder_is_weights(const char *name);
 
 /* Checks that no shard of those that their names count ("model-00002-of-00005.safetensors") is absent.

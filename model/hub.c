@@ -169,7 +169,7 @@ static bool has_weights(const char *dir) {
     bool found = fv_folder_ending(&f, ".bin", 0) != NULL;
     for (int32_t i = 0; i < f.n && !found; i++)
         found = !f.file[i].target && (fv_folder_is_weights(f.file[i].name) ||
-                                      !strcmp(f.file[i].name, "consolidated.safetensors"));
+                                      !strncmp(f.file[i].name, "consolidated", 12));
     fv_folder_close(&f);
     return found;
 }
@@ -180,7 +180,8 @@ static fv_status check_snapshot(const char *model, char dir[FV_HUB_PATH_MAX]) {
     bool taken = false;
     FV_TRY(take_gguf(model, dir, &taken));
     if (taken) return FV_OK;
-    if (!is_in(dir, "config.json")) add_missing(missing, "config.json");
+    if (!is_in(dir, "config.json") && !is_in(dir, "params.json"))
+        add_missing(missing, "config.json");
     if (!has_tokenizer(dir)) add_missing(missing, "tokenizer.json");
     if (is_in(dir, index_name))
         FV_TRY(add_missing_shards(dir, missing));

@@ -7,10 +7,9 @@
 #include "common/convert.h"
 
 static const fv_weights all[] = {
-    {"int8", FV_INT8, 0, "int8.2"},
-    {"int4", FV_INT4, 32, "int4.3"},
-    {"int4-128", FV_INT4, 128, "int4-128.3"},
-    {"dequantized", FV_F32, 0, "dequantized.1"},
+    {"int8", FV_INT8, 0, "int8.2"},           {"int4", FV_INT4, 32, "int4.3"},
+    {"int4-128", FV_INT4, 128, "int4-128.3"}, {"dequantized", FV_F32, 0, "dequantized.1"},
+    {"exact", FV_BF16, 0, "exact.1"},
 };
 
 const fv_weights fv_weights_head = {.name = "int8 in groups", .dtype = FV_INT8, .group = 32};
@@ -22,7 +21,8 @@ fv_status fv_weights_find(const char *name, const fv_weights **out) {
         if (strcmp(name, all[i].name) == 0) *out = &all[i];
     if (*out) return FV_OK;
     return FV_FAIL(FV_EINVAL,
-                   "invalid --weights '%s'; use stored, int8, int4, int4-128 or dequantized", name);
+                   "invalid --weights '%s'; use stored, int8, int4, int4-128, exact or dequantized",
+                   name);
 }
 
 /* Offsets of a weight's parts in its memory: the fv_quant, its scales, its integers. */

@@ -11,16 +11,17 @@
  * In all of them the output head is int8 in groups, per row and 32 columns:
  *             scale = bf16(max |w| / 127), integer = min(rint(w / scale), 127)
  *
- *   dequantized   the other way: weights that files have in integers become numbers (model/dequantize.h) */
+ *   dequantized   the other way: weights that files have in integers become numbers (model/dequantize.h)
+ *   exact         weights that files have in integers are decoded in products, and activations are not quantized */
 #include <stdbool.h>
 
 #include "common/status.h"
 #include "kernels/tensor.h"
 
 typedef struct fv_weights {
-    const char *name;        /* "int8": as in options and reports */
-    fv_dtype dtype;          /* FV_F32: numbers, of the embedding's type */
-    int32_t group;           /* columns per scale; 0: one scale per row */
+    const char *name; /* "int8": as in options and reports */
+    fv_dtype dtype;   /* FV_F32: numbers, of the embedding's type; FV_BF16: decoded in products */
+    int32_t group;    /* columns per scale; 0: one scale per row */
     const char *fingerprint; /* differs whenever the bits of their products differ */
 } fv_weights;
 
@@ -30,6 +31,13 @@ fv_status fv_weights_find(const char *name, const fv_weights **out);
 
 static inline bool fv_weights_are_numbers(const fv_weights *to) {
     return to && to->dtype == FV_F32;
+}
+
+static inline bool fv_weights_are_exact(const fv_weights *to) { return to && to->dtype == FV_BF16; }
+
+/* Returns whether weights are quantized into this form. */
+static inline bool fv_weights_are_integers(const fv_weights *to) {
+    return to && !fv_weights_are_numbers(to) && !fv_weights_are_exact(to);
 }
 
 /* Format of the output head. */

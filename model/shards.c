@@ -12,6 +12,7 @@
 #include "common/arena.h"
 #include "common/file.h"
 #include "common/limits.h"
+#include "gguf/params.h"
 #include "gguf/texts.h"
 #include "model/folder.h"
 #include "text/json.h"
@@ -20,6 +21,8 @@ enum { PATH_CAP = 4096, INDEX_MAX = 64 << 20, FILES_MAX = 4096 };
 
 static const char single_name[] = "model.safetensors";
 static const char index_name[] = "model.safetensors.index.json";
+static const char own_name[] = "consolidated.safetensors";
+static const char own_index_name[] = "consolidated.safetensors.index.json";
 
 typedef struct shard {
     const char *name; /* in the arena */
@@ -37,6 +40,7 @@ struct fv_shards {
     fv_shard_tensor *tensor; /* [n_tensor], by canonical name */
     json_t *weight_map;      /* of the index; NULL: no index */
     int32_t n_file, n_tensor;
+    bool mistral; /* tensors have the names of Mistral's own layout */
 };
 
 static fv_status map_shard(fv_shards *sh, const char *path, const char *name, shard **out) {
@@ -126,7 +130,7 @@ static fv_status open_each(fv_shards *sh, json_t *opened, const char *dir, json_
     json_t *v;
     json_object_foreach(map, key, v) {
         const char *name = json_string_value(v);
-        const shard *s;
+        const shard *s = NULL;
         if (!name || !*name || strchr(name, '/'))
             return FV_FAIL(FV_EDATA, "%s: tensor '%s' must name a file in the same directory",
                            index_path, key);
@@ -167,6 +171,28 @@ static fv_status open_index(fv_shards *sh, const char *dir, const char *path) {
     return st;
 }
 
+static fv_status open_single(fv_shards *sh, const char *dir, const char *name) {
+    FV_TRY(FV_ARENA_NEW(&sh->arena, 1, sh->file));
+    return open_shard(sh, dir, name);
+}
+
+/* Opens the weights of a folder that has them under Mistral's own names alone. */
+static fv_status open_mistral(fv_shards *sh, const char *dir) {
+    char path[PATH_CAP];
+    FV_TRY(fv_path_join(dir, own_name, path, sizeof path));
+    if (fv_file_exists(path)) return open_single(sh, dir, own_name);
+    FV_TRY(fv_path_join(dir, own_index_name, path, sizeof path));
+    return fv_file_exists(path) ? open_index(sh, dir, path) : fv_folder_no_weights(dir);
+}
+
+/* The names say the order of rows, too: a file of this name can be a copy under the usual ones. */
+static bool has_own_names(const fv_shards *sh) {
+    for (int32_t i = 0; i < sh->n_file; i++)
+        if (sh->file[i].st && fv_safetensors_find(sh->file[i].st, "tok_embeddings.weight"))
+            return true;
+    return false;
+}
+
 /* Opens all safetensors of a folder that has neither of the usual names. */
 static fv_status open_unnamed(fv_shards *sh, const char *dir) {
     fv_folder f;
@@ -177,7 +203,7 @@ static fv_status open_unnamed(fv_shards *sh, const char *dir) {
         if (fv_folder_is_weights(f.file[i].name)) st = open_shard(sh, dir, f.file[i].name);
     fv_folder_close(&f);
     FV_TRY(st);
-    return sh->n_file ? FV_OK : fv_folder_no_weights(dir);
+    return sh->n_file ? FV_OK : open_mistral(sh, dir);
 }
 
 static fv_status open_files(fv_shards *sh, const char *dir) {
@@ -186,10 +212,7 @@ static fv_status open_files(fv_shards *sh, const char *dir) {
     FV_TRY(fv_gguf_files_find(dir, &gguf));
     if (gguf.n > 0) return open_gguf_files(sh, &gguf);
     FV_TRY(fv_path_join(dir, single_name, path, sizeof path));
-    if (fv_file_exists(path)) {
-        FV_TRY(FV_ARENA_NEW(&sh->arena, 1, sh->file));
-        return open_shard(sh, dir, single_name);
-    }
+    if (fv_file_exists(path)) return open_single(sh, dir, single_name);
     FV_TRY(fv_path_join(dir, index_name, path, sizeof path));
     if (fv_file_exists(path)) return open_index(sh, dir, path);
     return open_unnamed(sh, dir);
@@ -200,8 +223,11 @@ static int by_canonical(const void *a, const void *b) {
 }
 
 /* Returns false if the tensor is no weight. */
-static bool canonical(const shard *s, int32_t i, char out[FV_TENSOR_NAME_MAX]) {
+static bool canonical(const fv_shards *sh, const shard *s, int32_t i,
+                      char out[FV_TENSOR_NAME_MAX]) {
+    char hub[FV_GGUF_NAME_MAX];
     const char *name = s->form ? s->form[i].hub : s->entry[i].name;
+    if (sh->mistral && fv_params_hub_name(name, hub)) name = hub;
     return *name && fv_name_mapping_canonical(name, out);
 }
 
@@ -223,7 +249,7 @@ static fv_status index_tensors(fv_shards *sh) {
             t->entry = &s->entry[i];
             t->file = s->name;
             t->form = s->form ? &s->form[i] : NULL;
-            if (canonical(s, i, t->canonical)) sh->n_tensor++;
+            if (canonical(sh, s, i, t->canonical)) sh->n_tensor++;
         }
     }
     qsort(sh->tensor, (size_t)sh->n_tensor, sizeof(*sh->tensor), by_canonical);
@@ -242,6 +268,7 @@ fv_status fv_shards_open(const char *from, fv_shards **out) {
     if (!sh) return FV_FAIL(FV_ENOMEM, "%s: no memory", from);
     fv_status st;
     FV_TRY_GOTO(open_files(sh, from), st, fail);
+    sh->mistral = has_own_names(sh);
     FV_TRY_GOTO(index_tensors(sh), st, fail);
     json_decref(sh->weight_map);
     sh->weight_map = NULL;
@@ -281,6 +308,7 @@ const fv_shard_tensor *fv_shards_find(const fv_shards *sh, const char *canonical
 int32_t fv_shards_tensors(const fv_shards *sh) { return sh->n_tensor; }
 const fv_shard_tensor *fv_shards_at(const fv_shards *sh, int32_t i) { return &sh->tensor[i]; }
 bool fv_shards_gguf(const fv_shards *sh) { return sh->file[0].gguf != NULL; }
+bool fv_shards_mistral(const fv_shards *sh) { return sh->mistral; }
 int32_t fv_shards_files(const fv_shards *sh) { return sh->n_file; }
 
 fv_name_mapping fv_shards_name_mapping(const fv_shards *sh, const fv_tensor_names *own) {

@@ -4,7 +4,7 @@
 /* The weight files of one checkpoint, mapped, and one table of their tensors.
  *
  * A directory has model.safetensors alone, or model.safetensors.index.json and the shards that it
- * names, or safetensors of any name; GGUF files are those of gguf/files.h. If several shards have a
+ * names, or safetensors of any name, or, in Mistral's own layout, consolidated.safetensors; GGUF files are those of gguf/files.h. If several shards have a
  * tensor, the index says which one is used. */
 #include "model/families/name_mapping.h"
 #include "model/gguf_tensors.h"
@@ -36,8 +36,9 @@ int32_t fv_shards_tensors(const fv_shards *sh);
 const fv_shard_tensor *fv_shards_at(const fv_shards *sh, int32_t i);
 int32_t fv_shards_files(const fv_shards *sh);
 
-/* Returns whether the weights are from a GGUF file. */
+/* Returns whether the weights are from a GGUF file, or in Mistral's own layout (gguf/params.h). */
 bool fv_shards_gguf(const fv_shards *sh);
+bool fv_shards_mistral(const fv_shards *sh);
 
 /* The name mapping of most keys; `own` as in fv_name_mapping_key. */
 fv_name_mapping fv_shards_name_mapping(const fv_shards *sh, const fv_tensor_names *own);

@@ -118,6 +118,8 @@ static int32_t services(void *worker, fv_rpc_service out[FV_WORKER_SERVICES_MAX]
 
 static fv_pulse *pulse(void *worker) { return fv_prefill_worker_pulse(worker); }
 
+static fv_kept_log *kept(void *worker) { return fv_prefill_worker_kept(worker); }
+
 static fv_vital_signs signs(void *worker) { return fv_prefill_worker_signs(worker); }
 
 static void load(void *worker, Fovea__Inference__V1__Load *out) {
@@ -144,6 +146,7 @@ static fv_status run(const fv_options *o) {
                                         .open = open_worker,
                                         .services = services,
                                         .pulse = pulse,
+                                        .kept = kept,
                                         .signs = signs,
                                         .load = load,
                                         .limits = limits,

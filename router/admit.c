@@ -24,8 +24,9 @@ enum {
     LOGPROBS_MAX = 20,
     LOGIT_BIAS_MAX = 300,
     ROLE_MAX = 64,
-    AHEAD_MAX = 64,     /* bytes of NextImage.ahead */
-    SALT_MAX = 256,     /* bytes of cache_salt */
+    AHEAD_MAX = 64, /* bytes of NextImage.ahead */
+    SALT_MAX = 256, /* bytes of cache_salt */
+    PREDICTION_MAX = 1 << 16,
     TEMPLATE_ROWS = 64, /* upper bound of the tokens that a chat template adds to a turn */
     TEXT_ROWS_MAX = 1 << 24,
 };
@@ -76,6 +77,11 @@ static size_t count_words(const char *text, const char *word) {
     size_t n = 0;
     for (const char *p = text; (p = strstr(p, word)); p += strlen(word)) n++;
     return n;
+}
+
+void fv_admit_marks(const model_message *model, fv_prompt_marks *out) {
+    *out = (fv_prompt_marks){.image_token = model->image_token, .video_token = model->video_token};
+    read_words(model, out->word);
 }
 
 /* Counts the marks of images and videos in plain text, and their bytes. */
@@ -314,6 +320,9 @@ static fv_status check_sampling(const Fovea__Inference__V1__Sampling *s, uint32_
 static fv_status check_answer(const request_message *r, const model_message *model) {
     FV_TRY(check_sampling(r->sampling, model->n_vocab));
     FV_TRY(fv_admit_rules(r, model->n_vocab));
+    if (strlen(r->prediction) > PREDICTION_MAX)
+        return FV_FAIL(FV_EINVAL, "prediction has %zu bytes; the limit is %d",
+                       strlen(r->prediction), PREDICTION_MAX);
     if (strlen(r->cache_salt) > SALT_MAX)
         return FV_FAIL(FV_EINVAL, "cache_salt has %zu bytes; the limit is %d",
                        strlen(r->cache_salt), SALT_MAX);

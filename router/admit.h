@@ -44,6 +44,13 @@ fv_status fv_admit(const Fovea__Inference__V1__GenerateRequest *req,
                    const Fovea__Inference__V1__Model *model, uint32_t keep_ms_max,
                    uint32_t tokens_default, fv_request_bounds *out);
 
+/* How a model's prompts mark images and videos: words in plain text (NULL: none; static), and ids (0: none). */
+typedef struct fv_prompt_marks {
+    const char *word[2];
+    uint32_t image_token, video_token;
+} fv_prompt_marks;
+void fv_admit_marks(const Fovea__Inference__V1__Model *model, fv_prompt_marks *out);
+
 /* KV after the prefill of one image with as many tokens as the model has at most, and 32 tokens of text, at most; 0:
  * the model cannot run the policy. */
 uint64_t fv_admit_policy_bytes(const Fovea__Inference__V1__Policy *policy,

@@ -129,6 +129,8 @@ static void end_span(fv_request *r, const report_message *report) {
         {"fovea.kv_held_bytes", .number = (int64_t)(report->bytes_visual + report->bytes_text)},
         {"fovea.kv_sent_bytes",
          .number = report->transfer ? (int64_t)report->transfer->bytes_sent : 0},
+        {"fovea.hoped_tokens", .number = r->attempt->hoped.tokens},
+        {"fovea.cached_tokens", .number = r->attempt->n_prompt_cached},
         {"fovea.replays", .number = r->n_replay}};
     fv_span_end(&r->span, fv_clock_s(), GRPC_STATUS_OK, FV_SPAN_FIELDS(fields));
     r->span.recorded = false;
@@ -181,7 +183,8 @@ void fv_answer_finish_if_complete(fv_request *r) {
         fv_estimate_answer(&r->fleet->estimate, r->n_token, !at_limit(a), fv_clock_s());
     FV_LOG(INFO, ROUTER,
            "req=%s tenant?=%s trace?=%s event=done tokens=%" PRIu32 " replays=%" PRIu32
-           " prefill=%s decode=%s",
-           r->id, r->tenant->name, r->trace_id, r->n_token, r->n_replay, a->p.name, a->d.name);
+           " prefill=%s decode=%s hoped_tokens=%" PRIu32 " cached_tokens=%" PRIu32,
+           r->id, r->tenant->name, r->trace_id, r->n_token, r->n_replay, a->p.name, a->d.name,
+           a->hoped.tokens, a->n_prompt_cached);
     fv_request_finish(r, st);
 }

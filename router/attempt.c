@@ -18,6 +18,7 @@
 #include <string.h>
 
 #include "common/clock.h"
+#include "router/kept.h"
 #include "rpc/message.h"
 
 typedef Fovea__Handoff__V1__PrefillEvent prefill_event;
@@ -235,6 +236,17 @@ static fv_status start_decode(fv_attempt *a) {
 
 /* ---- prefill ---------------------------------------------------------------------------- */
 
+/* The decode worker computes the end of the prompt and the first token. How long that takes says nothing about prefill. */
+static fv_status begin_at_decode(fv_attempt *a) {
+    if (a->first_done || !a->ticket || !a->d.worker)
+        return FV_FAIL(FV_EDATA, "no decode worker can compute the first token");
+    a->first_done = true;
+    fv_reservation_prompt_done(&a->p);
+    fv_status st = start_decode(a);
+    if (st != FV_OK) fail(a, st, (fv_failure){0});
+    return FV_OK;
+}
+
 static fv_status on_begun(fv_attempt *a, grpc_byte_buffer *message) {
     ProtobufCMessage *m;
     FV_TRY(fv_rpc_unpack(&fovea__handoff__v1__prefill_event__descriptor, message, &a->arena, &m));
@@ -244,13 +256,14 @@ static fv_status on_begun(fv_attempt *a, grpc_byte_buffer *message) {
     a->thinks = b->thinks;
     a->thought = b->thought;
     a->n_prompt_cached = b->n_prompt_cached;
+    if (a->p.worker) fv_kept_correct(a->req, a->p.worker, b->caches, b->n_prompt_cached, &a->hoped);
     fv_reservation_resize(&a->d, b->bytes_bound);
     /* The worker sends Begun after it has decoded the images. */
     fv_reservation_images_decoded(&a->p);
     a->bytes_bound = b->bytes_bound;
     if (b->bytes_reserved) fv_reservation_resize(&a->d, b->bytes_reserved);
     a->events->begun(a->req);
-    return FV_OK;
+    return b->first_by_decode && a->req ? begin_at_decode(a) : FV_OK;
 }
 
 /* Whether the replayed tokens were already the whole answer: the worker sends the reason and no token. */
@@ -265,6 +278,9 @@ static void measure_prefill(fv_attempt *a) {
     if (!a->waited_for_memory && a->n_prompt_cached == 0)
         fv_estimate_prefilled(&a->req->fleet->estimate, p ? &p->pace : NULL, a->p.prompt_ahead,
                               tokens_s(a, now_s - a->p.taken_s), now_s);
+    if (!a->waited_for_memory && 2 * a->n_prompt_cached > a->n_prompt)
+        fv_estimate_kept(&a->req->fleet->estimate, p ? &p->pace : NULL, a->p.n_ahead,
+                         now_s - a->p.taken_s, now_s);
     fv_reservation_prompt_done(&a->p);
     a->token_s = now_s;
 }
@@ -382,12 +398,17 @@ void fv_attempt_need(const fv_request *r, fv_constraints *c) {
 
 fv_status fv_attempt_start(fv_attempt *a, fv_registered_worker *p, fv_registered_worker *d) {
     const fv_request *r = a->req;
-    fv_worker_need of_p = {.pixels = r->need.pixels, .suspect = r->n_lost > 0};
+    const fv_kept kept = fv_kept_at(r, p);
+    fv_worker_need of_p = {.pixels = kept.left.pixels, .suspect = r->n_lost > 0};
     fv_constraints at_d = {.ignore_slots = true};
     fv_attempt_need(r, &at_d);
     fv_worker_need of_d = {.bytes = d ? fv_balance_bytes(d, &at_d) : 0, .suspect = r->n_lost > 0};
     fv_reservation_take(&a->p, p, &of_p, fv_clock_s());
-    fv_reservation_queue_prompt(&a->p, r->work.prompt);
+    fv_reservation_queue_prompt(&a->p, kept.left.prompt);
+    a->hoped = kept;
+    fv_kept_count(r, &kept);
+    fv_kept_expect(r, p);
+    if (d) fv_kept_expect(r, d);
     bool waits = d && !fv_registered_worker_has_room(d, &at_d);
     if (d) fv_reservation_take(&a->d, d, &of_d, fv_clock_s());
     if (waits) fv_reservation_mark_waiting(&a->d);

@@ -34,6 +34,7 @@ typedef struct fv_attempt {
     fv_worker_call prefill, decode;
     fv_reservation p, d;
     uint64_t bytes_bound;            /* of KV, from Begun */
+    fv_kept hoped;                   /* what the prefill worker was thought to keep */
     uint32_t n_replay;               /* tokens that the client had before this attempt */
     fv_arena arena;                  /* owns the workers' messages that are kept */
     const fv_ticket_message *ticket; /* from Begun */

@@ -5,6 +5,10 @@
 
 #include "common/random.h"
 
+enum {
+    FREE_SLACK = 4
+}; /* answers that a decode worker may have beyond twice another one's, to get what it keeps */
+
 /* Bytes of a decode worker's KV in use: the larger of what it reports (held, granted, and requested by
  * waiting requests) and what our running requests have reserved. */
 static uint64_t bytes_used(const fv_registered_worker *w) {
@@ -114,14 +118,32 @@ static uint64_t random_u64(void) {
     return x;
 }
 
+/* Whether it may be drawn. */
+static bool admits(const fv_registered_worker *w, const fv_constraints *c) {
+    return is_candidate(w, c) && fv_breaker_admits(&w->breaker, c->now_s) &&
+           strcmp(w->intro->name, c->exclude) != 0;
+}
+
+/* Draws two of many workers at random, by their numbers; NULL: few can be drawn, so all must be looked at. */
+static fv_registered_worker *better_of_many(const fv_fleet *f, const fv_constraints *c) {
+    enum { MANY = 32, TRIES = 24 };
+    fv_registered_worker *a = NULL;
+    for (int i = 0; i < TRIES && f->n_at >= MANY; i++) {
+        fv_registered_worker *w = f->at[random_u64() % (uint64_t)f->n_at];
+        if (w == a || !admits(w, c)) continue;
+        if (a) return better(a, w, c);
+        a = w;
+    }
+    return NULL;
+}
+
 /* Draws two workers at random in one pass: the n-th replaces either of them with probability 1/n each. */
 static fv_registered_worker *better_of_two(const fv_fleet *f, const fv_constraints *constraints) {
-    fv_registered_worker *a = NULL, *b = NULL;
+    fv_registered_worker *a = better_of_many(f, constraints), *b = NULL;
     uint64_t n = 0;
+    if (a) return a;
     for (fv_registered_worker *w = f->first; w; w = w->next) {
-        if (!is_candidate(w, constraints) || !fv_breaker_admits(&w->breaker, constraints->now_s))
-            continue;
-        if (strcmp(w->intro->name, constraints->exclude) == 0) continue;
+        if (!admits(w, constraints)) continue;
         uint64_t i = random_u64() % ++n;
         if (!a) {
             a = w;
@@ -200,13 +222,62 @@ fv_registered_worker *fv_balance_to_wait(const fv_fleet *f, const fv_constraints
     return best;
 }
 
+/* ---- what is kept ------------------------------------------------------------------------- */
+
+/* Expected seconds until the first token. Each request takes a while, even one that has nothing left to compute. */
+static double first_token_s(const fv_registered_worker *w, const fv_constraints *c,
+                            const fv_work *work) {
+    return fv_deadline_prefill_s(c->estimate, w, work) +
+           fv_estimate_kept_s(c->estimate, &w->pace, w->n_prompt + w->n_foreign + 1);
+}
+
+/* Times are estimates, and what is kept saves the fleet work: a little later is fine. */
+static const double EARLY = 1.5;
+
+/* A decode worker can take it at once, and would not have many more answers than w. */
+static bool is_as_free(const fv_registered_worker *k, const fv_registered_worker *w) {
+    return has_slots(k, 0) && requests(k) < 2 * requests(w) + FREE_SLACK;
+}
+
+/* Whether the request would be answered as early at k's worker as at w, which computes all of it. */
+static bool is_as_early(const fv_kept *k, const fv_registered_worker *w, const fv_constraints *c) {
+    if (c->role == FV_WORKER_DECODE) return is_as_free(k->worker, w);
+    const double all = first_token_s(w, c, c->work), left = first_token_s(w, c, &k->left);
+    const double more = k->seconds > all - left ? k->seconds - (all - left) : 0;
+    return first_token_s(k->worker, c, &k->left) <= EARLY * (all + more);
+}
+
+/* The prefill worker that is expected to be first, the decode worker that keeps most and has fewest requests. */
+static bool is_better(const fv_kept *a, const fv_kept *b, const fv_constraints *c) {
+    if (c->role == FV_WORKER_DECODE && a->tokens != b->tokens) return a->tokens > b->tokens;
+    if (c->role == FV_WORKER_PREFILL) {
+        double sa = first_token_s(a->worker, c, &a->left),
+               sb = first_token_s(b->worker, c, &b->left);
+        if (sa != sb) return sa < sb;
+    }
+    return requests(a->worker) < requests(b->worker);
+}
+
+/* Returns a worker that keeps a beginning and would be as early as w; else w. */
+static fv_registered_worker *prefer_kept(fv_registered_worker *w, const fv_constraints *c) {
+    fv_constraints near = *c;
+    const fv_kept *best = NULL;
+    if (!w || !c->estimate || !c->work) return w;
+    if (c->zone && *c->zone) near.where = FV_INSIDE_ZONE;
+    for (int32_t i = 0; i < c->n_kept; i++)
+        if (admits(c->kept[i].worker, &near) && (!best || is_better(&c->kept[i], best, c)))
+            best = &c->kept[i];
+    return best && is_as_early(best, w, c) ? best->worker : w;
+}
+
 fv_registered_worker *fv_balance(const fv_fleet *f, const fv_constraints *constraints) {
     fv_constraints apart = *constraints;
     fv_registered_worker *w = NULL;
     apart.no_other_suspect = true;
     apart.ignore_backoff = false;
     if (constraints->suspect) w = choose_by_zone(f, &apart);
-    return w ? w : choose_by_zone(f, constraints);
+    if (constraints->suspect) return w ? w : choose_by_zone(f, constraints);
+    return prefer_kept(choose_by_zone(f, constraints), constraints);
 }
 
 uint64_t fv_balance_largest_capacity(const fv_fleet *f, Fovea__Inference__V1__Role role) {

@@ -19,6 +19,13 @@
  * with fewer requests in less than half the time. A router asks for a decode worker of its own zone, and then for a prefill worker of that
  * one's zone, because keys and values are most of what a request moves.
  *
+ * WHAT IS KEPT. A worker that is thought to keep a beginning of the prompt is taken instead of the better one of two if it
+ * is about as early: a prefill worker by the predicted time to the first token, which is that of the work ahead of it and of
+ * what is left to compute, and may be half as long again as the other one's, for which the time counts that computing has
+ * taken before; a decode worker, which saves the transfer, if it can begin at once and has not many more answers than twice
+ * the other one's. So what is kept draws requests, and a worker with many of them passes the next one on to another, which then keeps it, too. Of the workers
+ * of the constraints' zone only.
+ *
  * Other routers use the same workers, so a worker's free memory is estimated from its last report
  * and from what this router has sent it. The worker decides. A worker that refuses for lack of
  * memory gets nothing until it reports again.
@@ -26,6 +33,17 @@
  * No state; random numbers come from the system, so that choices cannot be predicted. */
 #include "router/deadline.h"
 #include "router/registry.h"
+
+/* A worker that is thought to keep a beginning of the request's prompt (router/kept.h). */
+enum { FV_KEPT_MAX = 16 };
+typedef struct fv_kept {
+    fv_registered_worker *worker;
+    uint32_t tokens; /* of the prompt */
+    double seconds;  /* that computing them took; 0: not known */
+    bool guess;      /* the worker has not reported it */
+    int32_t end;     /* which of the request's beginnings it is, from 0 */
+    fv_work left;    /* the request's work besides */
+} fv_kept;
 
 enum {
     /* Requests that are handed to one prefill worker at a time; twice as many if the tenant has none at any. */
@@ -61,6 +79,8 @@ typedef struct fv_constraints {
     /* Prefill: the work, to compare workers of different speed. NULL: do not compare. */
     const fv_estimate *estimate;
     const fv_work *work;
+    const fv_kept *kept; /* [n_kept] of this role; borrowed */
+    int32_t n_kept;
     /* private: workers of the zone only, or of others only */
     enum { FV_EVERYWHERE = 0, FV_INSIDE_ZONE, FV_OUTSIDE_ZONE } where;
 } fv_constraints;

@@ -7,6 +7,7 @@
 #include "common/clock.h"
 #include "router/answer.h"
 #include "router/balancer.h"
+#include "router/kept.h"
 #include "router/record.h"
 #include "router/replay.h"
 
@@ -97,13 +98,17 @@ static lack choose_pair(const fv_request *r, bool wake, double now_s, fv_registe
                                   .estimate = &f->estimate,
                                   .work = &r->work};
     bool no_slot = false;
+    fv_kept kept[FV_KEPT_MAX];
     fv_attempt_need(r, &constraints);
+    constraints.kept = kept;
+    constraints.n_kept = fv_kept_find(r, FV_WORKER_DECODE, kept);
     *d = NULL;
     if (needs_decode(r) && !(*d = choose_decode(r, constraints, &no_slot)))
         return no_slot ? LACKS_SLOT : LACKS_MEMORY;
     constraints.role = FV_WORKER_PREFILL;
     if (*d && *(*d)->intro->zone) constraints.zone = (*d)->intro->zone;
     constraints.exclude = r->exclude_p ? r->last_p : "";
+    constraints.n_kept = fv_kept_find(r, FV_WORKER_PREFILL, kept);
     return (*p = choose_prefill(r, constraints)) ? LACKS_NOTHING : LACKS_PLACE;
 }
 
@@ -144,6 +149,7 @@ static void try_start(fv_request *r, double now_s) {
     fv_availability d = needs_decode(r) ? fv_balance_availability(f, FV_WORKER_DECODE, now_s)
                                         : FV_AVAILABILITY_SOME;
     bool no_worker = p != FV_AVAILABILITY_SOME || d != FV_AVAILABILITY_SOME, wake = false;
+    if (r->naming) return;
     if (!no_worker) r->no_worker_s = 0;
     if (no_worker && r->no_worker_s == 0) r->no_worker_s = now_s;
     if (no_worker) {

@@ -63,6 +63,11 @@ void fv_estimate_prefilled(fv_estimate *e, fv_pace *worker, uint64_t tokens, dou
     if (worker) ratio_add(&worker->prefill, (double)tokens, seconds, now_s);
 }
 
+void fv_estimate_kept(fv_estimate *e, fv_pace *worker, int32_t n, double seconds, double now_s) {
+    ratio_add(&e->pace.kept, n, seconds, now_s);
+    if (worker) ratio_add(&worker->kept, n, seconds, now_s);
+}
+
 /* Counts against this worker only (the fleet, if it is gone): it does not say that workers without measurements
  * are as slow. */
 void fv_estimate_late(fv_estimate *e, fv_pace *worker, uint64_t tokens, double seconds,
@@ -138,6 +143,11 @@ double fv_estimate_images_s(const fv_estimate *e, const fv_pace *worker, uint64_
 double fv_estimate_prefill_s(const fv_estimate *e, const fv_pace *worker, uint64_t tokens) {
     const fv_ratio *r = worker && worker->prefill.x > 0 ? &worker->prefill : &e->pace.prefill;
     return (double)tokens * ratio(r, 0);
+}
+
+double fv_estimate_kept_s(const fv_estimate *e, const fv_pace *worker, int32_t n) {
+    const fv_ratio *r = worker && worker->kept.x > 0 ? &worker->kept : &e->pace.kept;
+    return n * ratio(r, 0);
 }
 
 double fv_estimate_decode_s(const fv_estimate *e, const fv_pace *worker, int32_t n_answer,

@@ -40,6 +40,7 @@ typedef struct fv_trend {
 typedef struct fv_pace {
     fv_ratio prefill; /* seconds per prompt token, without the time for images */
     fv_ratio images;  /* seconds per pixel, to decode and resize */
+    fv_ratio kept;    /* seconds per request, of those whose prompt is kept */
     fv_trend decode;  /* seconds per token of an answer, over the number of answers at the worker */
 } fv_pace;
 
@@ -57,6 +58,10 @@ typedef struct fv_estimate {
  * those ahead of it there. */
 void fv_estimate_prefilled(fv_estimate *e, fv_pace *worker, uint64_t tokens, double seconds,
                            double now_s);
+
+/* A first token came `seconds` after a request was sent to a worker that keeps most of its prompt; n: it and those ahead
+ * of it. */
+void fv_estimate_kept(fv_estimate *e, fv_pace *worker, int32_t n, double seconds, double now_s);
 
 /* No first token came in `seconds`, and the request was given up: prefill takes at least that long. */
 void fv_estimate_late(fv_estimate *e, fv_pace *worker, uint64_t tokens, double seconds,
@@ -95,6 +100,9 @@ double fv_estimate_images_s(const fv_estimate *e, const fv_pace *worker, uint64_
 
 /* Seconds until the first token, once the images are decoded. */
 double fv_estimate_prefill_s(const fv_estimate *e, const fv_pace *worker, uint64_t tokens);
+
+/* Seconds that n requests take, even if nothing of their prompts needs to be computed. */
+double fv_estimate_kept_s(const fv_estimate *e, const fv_pace *worker, int32_t n);
 
 /* Seconds from the first token to the last; n_answer includes this answer. */
 double fv_estimate_decode_s(const fv_estimate *e, const fv_pace *worker, int32_t n_answer,

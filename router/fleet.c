@@ -15,6 +15,7 @@ enum { NAMES_MAX = 400 };
 /* ---- opening and closing ---------------------------------------------------------------- */
 
 static void fleet_free(fv_fleet *f) {
+    free(f->at);
     free(f->model);
     free(f->fingerprint);
     free(f->share);
@@ -71,6 +72,15 @@ fv_status fv_fleet_find_or_open(fv_registry *m, const fv_introduction *in, fv_fl
     }
     log_difference(m, in, &compat);
     return fleet_open(m, in->model, &compat, out);
+}
+
+void fv_fleet_index(fv_fleet *f) {
+    int32_t n = 0;
+    for (const fv_registered_worker *w = f->first; w; w = w->next) n++;
+    free(f->at);
+    f->at = malloc(((size_t)n + 1) * sizeof(fv_registered_worker *));
+    f->n_at = 0;
+    for (fv_registered_worker *w = f->at ? f->first : NULL; w; w = w->next) f->at[f->n_at++] = w;
 }
 
 void fv_fleets_tick(fv_registry *m) {

@@ -5,6 +5,7 @@
 #include "common/clock.h"
 #include "common/version.h"
 #include "policy/conflicts.h"
+#include "policy/depends.h"
 #include "router/admit.h"
 #include "serving/policy_message.h"
 
@@ -36,6 +37,13 @@ static fv_status fill_params(const fv_method_info *in, fv_arena *a, method_messa
     return FV_OK;
 }
 
+static fv_status fill_inputs(uint32_t inputs, fv_arena *a, method_message *out) {
+    FV_TRY(FV_ARENA_NEW(a, FV_N_INPUT, out->depends_on));
+    for (int32_t i = 0; i < FV_N_INPUT; i++)
+        if (inputs & 1U << i) out->depends_on[out->n_depends_on++] = (char *)fv_input_name(i);
+    return FV_OK;
+}
+
 static fv_status fill_methods(fv_arena *a, fv_model_message *out) {
     int32_t n;
     const fv_method_info *in = fv_policy_methods(&n);
@@ -49,6 +57,7 @@ static fv_status fill_methods(fv_arena *a, fv_model_message *out) {
         m[i].source = (char *)in[i].source;
         m[i].summary = (char *)in[i].summary;
         FV_TRY(fill_params(&in[i], a, &m[i]));
+        FV_TRY(fill_inputs(fv_method_inputs(&in[i]), a, &m[i]));
         out->methods[i] = &m[i];
     }
     out->n_methods = (size_t)n;

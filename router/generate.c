@@ -11,6 +11,7 @@
 #include "common/random.h"
 #include "router/admission.h"
 #include "router/answer.h"
+#include "router/kept.h"
 #include "router/record.h"
 #include "rpc/message.h"
 
@@ -91,8 +92,8 @@ static fv_status on_request(fv_rpc_call *c, grpc_byte_buffer *message) {
     FV_TRY(fv_admission_make_room(relay, c, r->sharer, bytes));
     r->bytes = bytes;
     relay->bytes += bytes;
-    fv_status st = fv_rpc_unpack(&fovea__inference__v1__generate_request__descriptor, message,
-                                 fv_rpc_call_arena(c), &m);
+    fv_status st =
+        fv_rpc_unpack(&fovea__inference__v1__generate_request__descriptor, message, &r->arena, &m);
     if (st != FV_OK) return fv_record_invalid(st == FV_EDATA ? FV_EINVAL : st);
     r->msg = (const fv_request_message *)m;
     r->arrived_s = fv_clock_s();
@@ -102,6 +103,7 @@ static fv_status on_request(fv_rpc_call *c, grpc_byte_buffer *message) {
     FV_TRY(fv_record_refusal(FV_REASON_TENANT_LIMIT,
                              fv_tenancy_take_pixels(r->tenant, r->need.pixels, c)));
     FV_TRY(fv_record_invalid(name_request(r)));
+    fv_kept_name(r);
     fv_queue_insert(r);
     fv_request_enqueue(r);
     return FV_OK;

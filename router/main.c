@@ -67,6 +67,7 @@ static fv_status run(const fv_options *o) {
                                  (uint32_t)fv_options_int(o, "max-tokens-default"),
                              .report_ms = (uint32_t)fv_options_int(o, "report-ms"),
                              .stall_ms = fv_options_int(o, "stall-ms"),
+                             .hints = (size_t)fv_options_int(o, "hints"),
                              .silence_ms = (uint32_t)fv_options_int(o, "silence-ms"),
                              .on_serving = on_serving,
                              .user = &p};

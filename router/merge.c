@@ -24,6 +24,14 @@ static fv_status add_decode(const report_message *b, fv_arena *arena, report_mes
     out->entries_evicted = b->entries_evicted;
     out->recompressed = b->recompressed;
     out->seconds_decode = b->seconds_decode;
+    if (b->seconds_prefill > 0) { /* the end of the prompt was computed there */
+        out->seconds_prefill = b->seconds_prefill;
+        out->bytes_visual = b->bytes_visual;
+        out->bytes_text = b->bytes_text;
+    }
+    out->n_drafted = b->n_drafted;
+    out->n_drafts_kept = b->n_drafts_kept;
+    out->seconds_drafts_saved = b->seconds_drafts_saved;
     return FV_OK;
 }
 

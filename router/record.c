@@ -51,6 +51,14 @@ fv_status fv_record_invalid(fv_status st) {
                              st);
 }
 
+/* ---- what is kept ------------------------------------------------------------------------- */
+
+void fv_record_routed(int32_t outcome) { fv_metric_add(FV_METRIC_HINTED, outcome, 1); }
+
+void fv_record_hint(bool wrong) { fv_metric_add(FV_METRIC_HINTS_WRONG, 0, wrong); }
+
+void fv_record_hints(size_t n) { fv_metric_set(FV_METRIC_HINTS, 0, (double)n); }
+
 /* ---- state ------------------------------------------------------------------------------ */
 
 static int32_t state_of(const fv_registered_worker *w) {

@@ -31,4 +31,9 @@ fv_status fv_record_invalid(fv_status st);
 /* Sets the metrics of the current state of requests and workers. */
 void fv_record_state(int32_t n_queued, int32_t n_running, const fv_registry *members, double now_s);
 
+/* Counts how a prefill worker was chosen: one of FV_HINTED_...; and whether it had what it was thought to keep. */
+void fv_record_routed(int32_t outcome);
+void fv_record_hint(bool wrong);
+void fv_record_hints(size_t n); /* names in the index now */
+
 #endif

@@ -64,6 +64,7 @@ static void forget(fv_registered_worker *w) {
     fv_registered_worker **at = &w->fleet->first;
     while (*at != w) at = &(*at)->next;
     *at = w->next;
+    fv_fleet_index(w->fleet);
     fv_registered_worker_free(w);
 }
 
@@ -128,6 +129,7 @@ void fv_registry_add(fv_registered_worker *w, const report_message *r) {
     fv_registered_worker **tail = &w->fleet->first;
     while (*tail) tail = &(*tail)->next;
     *tail = w;
+    fv_fleet_index(w->fleet);
     FV_LOG(INFO, ROUTER, "worker=%s event=joined role=%s address=%s model=%s zone=%s",
            w->intro->name, w->role == FV_WORKER_PREFILL ? "prefill" : "decode", w->intro->address,
            w->intro->model->name, w->intro->zone);

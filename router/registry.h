@@ -63,6 +63,7 @@ typedef struct fv_registered_worker {
     /* Reserved by this router's running requests: router/reservation.c keeps these fields. */
     int32_t n_taken;
     uint64_t bytes_taken, prompt_taken; /* bytes of KV; prompt tokens whose prefill is not over */
+    int32_t n_prompt;                   /* requests whose prefill is not over */
     uint64_t pixels_taken;
     /* Progress: router/watch.c. */
     int32_t n_work; /* requests, of all routers, that it works on, from its last report */
@@ -75,6 +76,8 @@ typedef struct fv_registered_worker {
     /* Requests of other routers: those in its last report that are not ours */
     int32_t n_foreign;
     fv_pace pace;       /* measured by our requests */
+    uint16_t place;     /* in the hints (router/kept.c); 0: none */
+    uint8_t distrust;   /* likewise: grows when it lacks what it has reported as kept */
     int32_t n_waiting;  /* requests of ours that wait there for memory (fv_balance_to_wait) */
     bool out_of_memory; /* refused a request for lack of memory, and has not reported since */
 } fv_registered_worker;
@@ -113,6 +116,9 @@ struct fv_fleet {
     double overtake_before;
     double weight_all; /* of tenants or addresses that have a request here */
     int32_t slots_all; /* of ready decode workers; 0: at least one does not report its slots */
+    /* The workers of the list, to draw from; n_at 0: there was no memory for it. */
+    fv_registered_worker **at; /* [n_at] owned */
+    int32_t n_at;
     /* private */
     fv_fleet_share *share; /* [n_share] owned */
     size_t n_share, cap_share;

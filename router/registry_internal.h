@@ -50,6 +50,9 @@ void fv_registry_freeze(fv_registry *m);
 /* Gives the fleet of a worker with this introduction; opens it if there is none. */
 fv_status fv_fleet_find_or_open(fv_registry *m, const fv_introduction *in, fv_fleet **out);
 
+/* Lists the workers of a fleet in fv_fleet.at, after its list has changed. */
+void fv_fleet_index(fv_fleet *f);
+
 /* Frees fleets without workers and requests. */
 void fv_fleets_tick(fv_registry *m);
 void fv_fleets_close(fv_registry *m); /* when the workers are freed */

@@ -107,7 +107,8 @@ static void log_overload(fv_relay *relay, double now_s) {
 
 void fv_relay_tick(fv_relay *relay) {
     double now_s = fv_clock_s();
-    for (fv_request *r = relay->first; r; r = r->next) end_if_unread(r, now_s);
+    for (fv_request *r = relay->first; r; r = r->next)
+        if (r->client) end_if_unread(r, now_s);
     fv_watch_tick(relay, now_s);
     for (fv_request *r = relay->first; r; r = r->next)
         if (fv_request_is_active(r) && fv_request_left_ms(r, now_s) <= 0)

@@ -22,6 +22,7 @@
  *   life.c          the changes of a request's state
  *   attempt.c       an attempt at a request on two workers; reports through a table of callbacks
  *   worker_call.c   the calls to workers
+ *   kept.c          which workers are thought to keep a beginning of a request's prompt
  *   request.c       the list of requests, and the table of their states
  *   failure.c       why an attempt failed, and what that calls for
  *

@@ -3,6 +3,7 @@
 
 /* RELAY OPTIONS: the settings of the requests' way through the fleet (router/relay.h). */
 #include "router/accounts.h"
+#include "router/hints.h"
 #include "router/registry.h"
 
 typedef struct fv_relay fv_relay; /* all requests; private to the files of the relay */
@@ -10,7 +11,10 @@ typedef struct fv_relay fv_relay; /* all requests; private to the files of the r
 typedef struct fv_relay_options {
     const char *router_id; /* unique among routers; borrowed */
     const char *zone;      /* of the router; borrowed; "": unknown */
+    fv_bridge *bridge;     /* borrowed */
     fv_registry *members;  /* borrowed */
+    fv_hints *hints;       /* borrowed; NULL: requests are routed without */
+    const fv_key *secret;  /* the fleet's; borrowed */
     fv_tenancy *tenancy;   /* borrowed */
     fv_accounts *sharers;  /* borrowed */
     int32_t queue_max;     /* waiting requests */

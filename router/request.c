@@ -123,13 +123,14 @@ static void request_free(fv_request *r) {
     r->relay->n_alive--;
     free(r->id_of);
     free(r->digest_of);
+    fv_arena_fini(&r->arena);
     free(r);
 }
 
 void fv_requests_free_over(fv_relay *relay) {
     for (fv_request **at = &relay->first; relay->n_ended > 0;) {
         fv_request *r = *at;
-        if (r->client) {
+        if (r->client || r->naming) {
             at = &r->next;
             continue;
         }

@@ -26,7 +26,7 @@
  *  3. A QUEUED request may have sent tokens to its client, by earlier attempts. Its next attempt continues
  *     after them: a client gets each token once.
  *  4. OVER is final. The client's call is finished or ends by itself; calls to workers are over or cancelled.
- *  5. A request is freed only when it is OVER and its client's call has ended; an attempt, when it has no request
+ *  5. A request is freed only when it is OVER, its client's call has ended and no thread reads its message; an attempt, when it has no request
  *     and its calls have ended. Both are freed in one place, fv_relay_end_event, when no callback runs.
  *  6. Only router/life.c changes the state. A change that may let another request start sets
  *     fv_relay.dispatch_due; requests start in fv_relay_end_event and nowhere else.
@@ -35,6 +35,7 @@
 #include "inference.pb-c.h"
 #include "router/admit.h"
 #include "router/failure.h"
+#include "router/parts.h"
 #include "router/relay_options.h"
 #include "router/state_change.h"
 #include "telemetry/otlp/spans.h"
@@ -68,7 +69,8 @@ typedef struct fv_request {
     fv_relay *relay;
     fv_request_state state;
     fv_rpc_call *client;           /* borrowed; NULL: has ended */
-    const fv_request_message *msg; /* the client call's */
+    fv_arena arena;                /* owns msg */
+    const fv_request_message *msg; /* NULL: not received yet */
     size_t bytes;                  /* of the message */
     char id[FV_REQUEST_ID_MAX + 1];
     /* "<router>/<secret>" */
@@ -87,6 +89,14 @@ typedef struct fv_request {
     fv_request_bounds need;
     fv_work work;               /* expected */
     struct fv_attempt *attempt; /* RUNNING; else NULL */
+
+    /* The names of its prompt's beginnings: router/kept.c. While it is `naming`, a thread reads msg, and it neither starts
+     * nor is freed. */
+    fv_parts parts;
+    fv_prompt_marks mark;
+    bool naming;
+    uv_work_t work_of_naming;
+    fv_rpc_op named;
 
     fv_span span;                             /* if not recorded, its context is the client's */
     char trace_id[2 * FV_TRACE_ID_BYTES + 1]; /* for logs; "": none */

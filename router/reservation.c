@@ -39,12 +39,17 @@ void fv_reservation_queue_prompt(fv_reservation *x, uint64_t prompt) {
     fv_registered_worker *w = x->worker;
     x->prompt = prompt;
     w->prompt_taken += prompt;
+    w->n_prompt++;
+    x->n_ahead = w->n_prompt + w->n_foreign;
     x->prompt_ahead = w->prompt_taken + (uint64_t)w->n_foreign * prompt;
     x->pixels_ahead = x->need.pixels ? w->pixels_taken : 0;
 }
 
 void fv_reservation_prompt_done(fv_reservation *x) {
-    if (x->worker) x->worker->prompt_taken -= x->prompt;
+    if (x->worker && x->prompt) {
+        x->worker->prompt_taken -= x->prompt;
+        x->worker->n_prompt--;
+    }
     x->prompt = 0;
 }
 

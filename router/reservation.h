@@ -15,8 +15,10 @@ typedef struct fv_worker_need {
 typedef struct fv_reservation {
     fv_registered_worker *worker; /* borrowed; NULL: released, or the worker is gone */
     fv_worker_need need;
-    uint64_t prompt;       /* prompt tokens that the worker has yet to prefill for us */
-    uint64_t prompt_ahead; /* at the start: our prompt tokens, and those of requests before us */
+    uint64_t prompt; /* prompt tokens that the worker has yet to prefill for us */
+    int32_t
+        n_ahead; /* at the start: our requests there whose prefill is not over, and others; this one, too */
+    uint64_t prompt_ahead; /* likewise: our prompt tokens, and those of requests before us */
     uint64_t pixels_ahead; /* likewise; 0: without images, it does not wait for others' images */
     double taken_s;
     /* From the worker's reports (router/watch.c): whether it works on this request, or on others while

@@ -13,6 +13,7 @@
 #include "router/admit.h"
 #include "router/fleet_info.h"
 #include "router/generate.h"
+#include "router/kept.h"
 #include "router/record.h"
 #include "router/relay.h"
 #include "router/tokenize.h"
@@ -25,6 +26,7 @@ struct fv_router {
     fv_registry *members;
     fv_bridge *bridge;
     fv_tenancy *tenancy;
+    fv_hints *hints; /* NULL: off */
     fv_tokenize_calls calls;
     fv_accounts *sharers;
     fv_router_options opt;
@@ -169,11 +171,14 @@ static void on_gone(void *user, fv_registered_worker *member) {
     fv_router *r = user;
     tell_serving(r);
     fv_relay_lose(r->relay, member);
+    fv_kept_gone(r->relay, member);
 }
 
 static void on_report(void *user, fv_registered_worker *w,
                       const Fovea__Fleet__V1__WorkerReport *report) {
-    fv_watch_report(((fv_router *)user)->relay, w, report);
+    fv_router *r = user;
+    fv_watch_report(r->relay, w, report);
+    fv_kept_report(r->relay, w, report);
 }
 
 /* Runs after every event: of clients, workers, and the timer. */
@@ -185,6 +190,7 @@ static void on_tick_closed(uv_handle_t *h) {
     void *user = r->user;
     fv_relay_close(r->relay);
     fv_registry_close(r->members);
+    fv_hints_close(r->hints);
     fv_accounts_close(r->sharers);
     fv_tenancy_close(r->tenancy);
     free(r);
@@ -194,6 +200,7 @@ static void on_tick_closed(uv_handle_t *h) {
 static void on_tick(uv_timer_t *t) {
     fv_router *r = t->data;
     fv_registry_tick(r->members, fv_clock_s());
+    if (r->hints) fv_hints_tick(r->hints);
     fv_relay_tick(r->relay);
     after_event(r);
     if (r->closing && fv_router_idle(r) && r->calls.n == 0)
@@ -231,9 +238,13 @@ fv_status fv_router_open(fv_bridge *bridge, const fv_router_options *opt, fv_rou
                                    .on_report = on_report,
                                    .user = r};
     FV_TRY_GOTO(fv_registry_open(&members, &r->members), st, close_sharers);
+    if (opt->hints) FV_TRY_GOTO(fv_hints_open(opt->hints, &r->hints), st, close_members);
     r->calls = (fv_tokenize_calls){.members = r->members, .tenancy = r->tenancy};
     fv_relay_options relay = {.router_id = r->id,
+                              .bridge = bridge,
                               .members = r->members,
+                              .hints = r->hints,
+                              .secret = &r->opt.fleet,
                               .tenancy = r->tenancy,
                               .sharers = r->sharers,
                               .unread_ms = opt->unread_ms,
@@ -245,7 +256,7 @@ fv_status fv_router_open(fv_bridge *bridge, const fv_router_options *opt, fv_rou
                               .replays = opt->replays,
                               .max_tokens_default = opt->max_tokens_default,
                               .stall_ms = opt->stall_ms};
-    FV_TRY_GOTO(fv_relay_open(&relay, &r->relay), st, close_members);
+    FV_TRY_GOTO(fv_relay_open(&relay, &r->relay), st, close_hints);
     r->bridge = bridge;
     fv_bridge_set_after_event(bridge, after_event, r);
     uv_timer_init(fv_bridge_loop(bridge), &r->tick);
@@ -253,6 +264,8 @@ fv_status fv_router_open(fv_bridge *bridge, const fv_router_options *opt, fv_rou
     uv_timer_start(&r->tick, on_tick, TICK_MS, TICK_MS);
     *out = r;
     return FV_OK;
+close_hints:
+    fv_hints_close(r->hints);
 close_members:
     fv_registry_close(r->members);
 close_sharers:
@@ -267,6 +280,7 @@ free_router:
 void fv_router_measure(const fv_router *r) {
     fv_relay_counts counts = fv_relay_count(r->relay);
     fv_record_state(counts.n_queued, counts.n_running, r->members, fv_clock_s());
+    fv_record_hints(r->hints ? fv_hints_count(r->hints) : 0);
 }
 
 void fv_router_drain(fv_router *r) { fv_relay_drain(r->relay, 2 * FV_ROUTER_REFUSE_MS); }

@@ -25,6 +25,7 @@ typedef struct fv_router_options {
     int64_t unread_ms;   /* an answer that its client does not read for this long is ended */
     int64_t deadline_ms; /* default and maximum of a request */
     int64_t wait_ms;     /* how long to wait for a worker if a role has none */
+    size_t hints;        /* beginnings of prompts whose keepers are remembered; 0: none, nor used */
     int32_t replays;     /* how many times another pair may take over a request */
     uint32_t
         max_tokens_default; /* of an answer, if the request has no max_tokens; 0: the rest of the context */

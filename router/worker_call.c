@@ -78,6 +78,11 @@ fv_status fv_worker_call_decode(fv_worker_call *c, const fv_request *r,
     m.special_tokens = r->msg->special_tokens;
     m.include_stop = r->msg->include_stop;
     m.continue_text = r->msg->continue_text;
+    if (r->msg->speculation_case) {
+        m.speculation_case = FOVEA__HANDOFF__V1__DECODE_REQUEST__SPECULATION_SPECULATE;
+        m.speculate = r->msg->speculate;
+    }
+    m.prediction = r->msg->prediction;
     m.n_replay = from->n_replay;
     m.replay = r->id_of;
     if (!from->ticket)
@@ -105,6 +110,21 @@ static fv_status make_tokens(const fv_request *r, const fv_registered_worker *d,
     return fv_registry_token(m, d, "/fovea.handoff.v1.Handoff/Pair", "", "", valid_ms, pair);
 }
 
+/* Lists the names of the prompt's beginnings, for as long as `end` and `list` live. */
+static void list_ends(const fv_request *r, Fovea__Handoff__V1__PromptEnd end[FV_PARTS_MAX],
+                      Fovea__Handoff__V1__PromptEnd *list[FV_PARTS_MAX],
+                      Fovea__Handoff__V1__PrefillRequest *m) {
+    for (int32_t i = 0; i < r->parts.n; i++) {
+        fovea__handoff__v1__prompt_end__init(&end[i]);
+        end[i].digest = r->parts.end[i].name;
+        end[i].items = r->parts.end[i].items;
+        end[i].text = r->parts.end[i].text;
+        list[i] = &end[i];
+    }
+    m->n_ends = (size_t)r->parts.n;
+    m->ends = list;
+}
+
 fv_status fv_worker_call_prefill(fv_worker_call *c, const fv_request *r,
                                  const fv_registered_worker *p, const fv_registered_worker *d,
                                  const fv_rpc_events *events, void *user) {
@@ -125,7 +145,10 @@ fv_status fv_worker_call_prefill(fv_worker_call *c, const fv_request *r,
     m.replay = r->id_of;
     m.reserve_all = fv_request_reserves_all(r);
     m.open_ended = r->need.open_ended;
+    m.may_leave_rest = true;
     m.reasoning = (char *)(uintptr_t)reasoning_of(r);
+    Fovea__Handoff__V1__PromptEnd end[FV_PARTS_MAX], *ends[FV_PARTS_MAX];
+    list_ends(r, end, ends, &m);
     FV_TRY(make_tokens(r, d, open, pair));
     m.open_token = open;
     m.pair_token = pair;

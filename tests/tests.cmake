@@ -10,7 +10,7 @@
 set(smoke_tests "^(race|fuzz)/|^unit/(auth|common|decode-worker|gateway|handoff|kv|model|out_of_memory|router|rpc|serving|telemetry|text|transport|video)/\
 |^e2e/(callers|decode_worker|health|prefill_refusals|prefill_worker|up)$") # e2e: the program e2e_smoke
 set(slow_when_sanitized
-    "^unit/decode-worker/(receive/handoff|receive/unpack|evict/.*|conversations/recompress)$|^unit/(kv|model/net|model/synth)/|^unit/text/tokenizer$")
+    "^unit/decode-worker/(receive/handoff|receive/unpack|evict/.*|conversations/recompress)$|^unit/(kv|model/net|model/latent|model/synth)/|^unit/text/tokenizer$")
 if(FOVEA_SANITIZE)
   add_custom_target(smoke)
   if(FOVEA_SANITIZE MATCHES thread) # for both workers the whole product would be compiled once more
@@ -19,6 +19,10 @@ if(FOVEA_SANITIZE)
 else()
   set(smoke_tests "^$")
 endif()
+# Seconds on two busy cores. The slow ones begin first, so that none of them ends the run alone.
+set(slow_tests e2e/.*=10 deploy/.*=20 ops/ops_run_.*=15 unit/.*/every_policy=15 unit/kv/cache/prefix=20 ops/ops_device_nano=25
+    "e2e/(kill|device|eval)=30" "deploy/(chart|manifests)=35" eval/again=40 e2e/fleet=40 "ops/ops_run_(avx2|avx512|cuda)=45" e2e/gateway=50
+    deploy/rollout_.*=55 ops/ops_run_cuda-exact=60 "unit/prefill-worker/job/(golden|job_prefix)=70" eval/trained=75)
 set(sanitizer_words "(ERROR|SUMMARY): [A-Za-z]+Sanitizer|runtime error:")
 # A size that no machine has is FV_ENOMEM, also when AddressSanitizer allocates.
 set(sanitizer_options "ASAN_OPTIONS=allocator_may_return_null=1" "UBSAN_OPTIONS=print_stacktrace=1"
@@ -35,9 +39,14 @@ function(fovea_add_test kind name program)
   add_test(NAME ${test} COMMAND ${program} ${ARGN})
   set_tests_properties(${test} PROPERTIES LABELS ${kind} TIMEOUT ${limit} SKIP_RETURN_CODE 77
     FAIL_REGULAR_EXPRESSION "${sanitizer_words};Tested: 0 " ENVIRONMENT "${sanitizer_options}")
-  if(kind STREQUAL e2e)
-    set_tests_properties(${test} PROPERTIES COST 10) # the slow ones first, so that none of them ends the run alone
-  endif()
+  foreach(slow IN LISTS slow_tests)
+    string(REPLACE "=" ";" slow "${slow}")
+    list(GET slow 0 pattern)
+    list(GET slow 1 seconds)
+    if(test MATCHES "^${pattern}$")
+      set_tests_properties(${test} PROPERTIES COST ${seconds})
+    endif()
+  endforeach()
   if(test MATCHES "${smoke_tests}" AND NOT test MATCHES "${slow_when_sanitized}")
     set_property(TEST ${test} APPEND PROPERTY LABELS smoke)
     add_dependencies(smoke ${program})

@@ -234,6 +234,11 @@ fv_status fv_generation_take(fv_generation *s, const float *logits, const fv_sam
 
 fv_finish fv_generation_finish(const fv_generation *s) { return s->finish; }
 
+int32_t fv_generation_left(const fv_generation *s) {
+    int32_t tokens = s->opt.max_tokens - (s->n - s->n_prompt), room = s->opt.context - s->n;
+    return tokens < room ? tokens : room;
+}
+
 const int32_t *fv_generation_ids(const fv_generation *s, int32_t *n, int32_t *n_prompt) {
     *n = s->n;
     *n_prompt = s->n_prompt;

@@ -65,7 +65,10 @@ fv_status fv_generation_take(fv_generation *s, const float *logits, const fv_sam
 
 fv_finish fv_generation_finish(const fv_generation *s);
 
-/* Prompt and answer so far. */
+/* How many more tokens the answer may have. */
+int32_t fv_generation_left(const fv_generation *s);
+
+/* Prompt and answer so far. The address stays the same until close. */
 const int32_t *fv_generation_ids(const fv_generation *s, int32_t *n, int32_t *n_prompt);
 
 #endif

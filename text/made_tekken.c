@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "gguf/merges.h"
+#include "text/base64.h"
 #include "text/json.h"
 #include "text/tokenizer_internal.h"
 #include "text/tokenizer_made_internal.h"
@@ -25,30 +26,12 @@ typedef struct maker {
 
 /* ---- tokens ---------------------------------------------------------------------------------- */
 
-static int value_of(char c) {
-    static const char letters[] =
-        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    const char *at = c ? strchr(letters, c) : NULL;
-    return at ? (int)(at - letters) : -1;
-}
-
-/* Decodes base64 with its padding; -1: it is none, or too long. */
+/* Decodes base64; -1: it is none, or too long. */
 static int decode(const char *text, unsigned char out[TOKEN_BYTES_MAX]) {
-    size_t n = strlen(text);
-    int bytes = 0, held = 0;
-    uint32_t bits = 0;
-    if (n == 0 || n % 4 || n / 4 * 3 > TOKEN_BYTES_MAX) return -1;
-    while (n && text[n - 1] == '=') n--;
-    for (size_t i = 0; i < n; i++) {
-        const int v = value_of(text[i]);
-        if (v < 0) return -1;
-        bits = bits << 6 | (uint32_t)v;
-        held += 6;
-        if (held < 8) continue;
-        held -= 8;
-        out[bytes++] = (unsigned char)(bits >> held);
-    }
-    return bytes;
+    const size_t n = strlen(text);
+    size_t bytes;
+    if (n == 0 || FV_TEXT_BASE64_BYTES(n) > TOKEN_BYTES_MAX) return -1;
+    return fv_text_base64_read(text, n, out, &bytes) ? (int)bytes : -1;
 }
 
 /* Writes bytes as the characters that stand for them, each of one or two bytes of UTF-8. */

@@ -100,6 +100,7 @@ static fv_status read_trainer(reader r, fv_sentencepiece *out) {
         FV_TRY(read_member(&r, &m));
         if (m.wire != 0) continue;
         if (m.number == 3 && m.value <= FV_SENTENCEPIECE_CHAR) out->model = (int32_t)m.value;
+        if (m.number == 24) out->suffix = m.value != 0;
         if (m.number == 35) out->byte_fallback = m.value != 0;
     }
     return FV_OK;
@@ -109,9 +110,19 @@ static fv_status read_normalizer(reader r, fv_sentencepiece *out) {
     member m;
     while (r.at < r.end) {
         FV_TRY(read_member(&r, &m));
-        if (m.number == 2 && m.wire == 2) out->maps = m.n > 0;
+        if (m.number == 2 && m.wire == 2) out->map = (fv_gguf_string){(const char *)m.data, m.n};
         if (m.number == 3 && m.wire == 0) out->dummy_prefix = m.value != 0;
         if (m.number == 4 && m.wire == 0) out->trims = m.value != 0;
+        if (m.number == 5 && m.wire == 0) out->escapes = m.value != 0;
+    }
+    return FV_OK;
+}
+
+static fv_status read_denormalizer(reader r, fv_sentencepiece *out) {
+    member m;
+    while (r.at < r.end) {
+        FV_TRY(read_member(&r, &m));
+        if (m.number == 2 && m.wire == 2) out->denormalizes |= m.n > 0;
     }
     return FV_OK;
 }
@@ -134,8 +145,10 @@ fv_status fv_sentencepiece_parse(const void *bytes, size_t n, const char *where,
     reader r = {bytes, (const unsigned char *)bytes + n, where};
     member m;
     size_t n_piece;
-    fv_sentencepiece s = {
-        .model = FV_SENTENCEPIECE_UNIGRAM, .dummy_prefix = true, .trims = true}; /* of the proto */
+    fv_sentencepiece s = {.model = FV_SENTENCEPIECE_UNIGRAM, /* the message's own defaults */
+                          .dummy_prefix = true,
+                          .trims = true,
+                          .escapes = true};
     FV_TRY(count_pieces(r, &n_piece));
     FV_TRY(FV_ARENA_NEW(arena, n_piece, s.piece));
     FV_TRY(FV_ARENA_NEW(arena, n_piece, s.score));
@@ -146,6 +159,7 @@ fv_status fv_sentencepiece_parse(const void *bytes, size_t n, const char *where,
         if (m.number == 1) FV_TRY(read_piece(within(&r, &m), &s));
         if (m.number == 2) FV_TRY(read_trainer(within(&r, &m), &s));
         if (m.number == 3) FV_TRY(read_normalizer(within(&r, &m), &s));
+        if (m.number == 5) FV_TRY(read_denormalizer(within(&r, &m), &s));
     }
     *out = s;
     return FV_OK;

@@ -4,8 +4,9 @@
 /* SENTENCEPIECE: tokenizer.model, a protobuf message (ModelProto of the SentencePiece project):
  *
  *   1 pieces, repeated:   1 text, 2 score (float), 3 type
- *   2 trainer_spec:       3 model_type, 35 byte_fallback
- *   3 normalizer_spec:    2 precompiled_charsmap, 3 add_dummy_prefix, 4 remove_extra_whitespaces
+ *   2 trainer_spec:       3 model_type, 24 treat_whitespace_as_suffix, 35 byte_fallback
+ *   3 normalizer_spec:    2 precompiled_charsmap, 3 add_dummy_prefix, 4 remove_extra_whitespaces, 5 escape_whitespaces
+ *   5 denormalizer_spec:  2 precompiled_charsmap
  *
  * Parsing trusts no length; members that are not listed are skipped. */
 #include <stdbool.h>
@@ -38,7 +39,11 @@ typedef struct fv_sentencepiece {
     bool byte_fallback;
     bool dummy_prefix; /* a space is put before a text */
     bool trims;        /* white space at the ends is removed, and of several spaces all but one */
-    bool maps;         /* characters are normalized by a table */
+    bool suffix;       /* that space is put behind the text */
+    bool escapes;      /* spaces become U+2581 */
+    bool denormalizes; /* characters of an answer are replaced by a table */
+    fv_gguf_string
+        map; /* characters are normalized by a table (text/charsmap.h); borrowed, n 0: none */
 } fv_sentencepiece;
 
 /* Parses n bytes, which must outlive *out; tables are in the arena. FV_EDATA: it is no such message, or has no

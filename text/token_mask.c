@@ -111,7 +111,7 @@ static fv_status open_grammar(fv_token_mask *m, const fv_token_rules *r, const f
     m->legal = calloc((size_t)m->n_vocab / 64 + 1, sizeof *m->legal);
     if (!m->legal) return out_of_memory();
     FV_TRY(fv_tokenizer_trie(tok, &trie));
-    FV_TRY(fv_grammar_get(&r->grammar, &g));
+    FV_TRY(fv_grammar_take(r->compiled, &r->grammar, &g));
     fv_status st =
         fv_matcher_open(g, trie, !r->keeps_space && fv_tokenizer_strips_space(tok), &m->grammar);
     fv_grammar_unref(g);

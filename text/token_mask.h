@@ -48,6 +48,8 @@ typedef struct fv_token_rules {
     bool keeps_space; /* the answer continues a text: the decoder cuts no space off its front */
     fv_reasoning reasoning;  /* where the prompt ends, of a grammar with marks of reasoning */
     fv_grammar_spec grammar; /* kind 0: none; its texts are borrowed until a mask is open */
+    const fv_grammar_result
+        *compiled; /* of `grammar`, borrowed as long; NULL: it is compiled then */
 } fv_token_rules;
 
 /* FV_EINVAL names the rule that is out of range for ids [0, n_vocab). */

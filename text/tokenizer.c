@@ -103,6 +103,7 @@ fv_status fv_tokenizer_open(const char *from, fv_tokenizer **out) {
 
 void fv_tokenizer_free(fv_tokenizer *tok) {
     if (!tok) return;
+    for (int32_t i = 0; i < tok->n_norm; i++) fv_tok_regex_free(tok->norm[i].regex);
     for (int32_t i = 0; i < tok->n_pre; i++) fv_tok_regex_free(tok->pre[i].regex);
     fv_arena_fini(&tok->arena);
     if (tok->lazy) {

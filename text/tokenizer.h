@@ -3,8 +3,8 @@
 
 /* tokenizer.json, as Hugging Face `tokenizers` reads it: text to ids and back, the same ids.
  *
- * Two kinds of BPE: Llama-2 style (scalars, byte fallback; prefix by normaliser or by Metaspace)
- * and byte-level (words cut by any regular expression). Anything else in a file is refused by name
+ * Two kinds of BPE, Llama-2 style (scalars, byte fallback; prefix by normaliser or by Metaspace)
+ * and byte-level (words cut by any regular expression), and Unigram. Anything else in a file is refused by name
  * when it is opened. Its `truncation` and `padding` are not applied: the caller limits the length
  * of a prompt. A tokenizer is immutable: any number of threads may use it at once. */
 #include <stdbool.h>

@@ -47,7 +47,7 @@ static size_t lower(const fv_tok_added *tokens, size_t lo, size_t hi, size_t dep
     return lo;
 }
 
-static const fv_tok_added *longest_at(const fv_tok_added_set *set, const char *s, size_t n) {
+const fv_tok_added *fv_tok_added_longest(const fv_tok_added_set *set, const char *s, size_t n) {
     unsigned char c = (unsigned char)s[0];
     size_t lo = set->first[c], hi = set->first[c + 1];
     const fv_tok_added *best = NULL;
@@ -65,7 +65,7 @@ static const fv_tok_added *longest_at(const fv_tok_added_set *set, const char *s
 static const fv_tok_added *added_find(const fv_tok_added_set *set, const char *s, size_t n,
                                       size_t from, size_t *start) {
     for (size_t i = from; set->n && i < n; i++) {
-        const fv_tok_added *t = longest_at(set, s + i, n - i);
+        const fv_tok_added *t = fv_tok_added_longest(set, s + i, n - i);
         if (!t) continue;
         *start = i;
         return t;

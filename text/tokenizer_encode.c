@@ -20,76 +20,10 @@ typedef struct encoder {
     fv_tok_bytes moved_user;
     fv_tok_ids ids;
     fv_tok_bpe_scratch bpe;
+    fv_tok_unigram_scratch unigram;
     fv_tok_bytes repaired, normalized, tmp;
     fv_tok_bytes step[FV_TOK_STEPS_MAX];
 } encoder;
-
-static bool is_ascii(const char *s, size_t n) {
-    for (size_t i = 0; i < n; i++)
-        if ((unsigned char)s[i] >= 0x80) return false;
-    return true;
-}
-
-/* The most bytes that a normaliser may make of n. Steps that lengthen the text can be chained without end
- * in a hostile file; real ones stay far below: NFKC makes 33 bytes of 3, Prepend adds 3. */
-static size_t growth_max(size_t n) {
-    return n < FV_TOK_TEXT_BYTES_MAX / 64 ? 64 * n + 4096 : FV_TOK_TEXT_BYTES_MAX;
-}
-
-static fv_status check_growth(size_t n, size_t max) {
-    if (n <= max) return FV_OK;
-    return FV_FAIL(FV_EINVAL,
-                   "the tokenizer's normalizer makes more than %zu bytes of a text: shorten the "
-                   "text, or the replacements in tokenizer.json",
-                   max);
-}
-
-fv_status fv_tok_replace(const char *s, size_t n, const char *a, size_t n_a, const char *b,
-                         size_t n_b, size_t max, fv_tok_bytes *out) {
-    FV_TRY(fv_tok_put(out, "", 0)); /* data is not NULL even if the text is empty */
-    const char *end = s + n;
-    while (s < end) {
-        const char *hit = memmem(s, (size_t)(end - s), a, n_a);
-        FV_TRY(fv_tok_put(out, s, (size_t)((hit ? hit : end) - s)));
-        if (!hit) break;
-        FV_TRY(fv_tok_put(out, b, n_b));
-        FV_TRY(check_growth(out->n, max));
-        s = hit + n_a;
-    }
-    return FV_OK;
-}
-
-static fv_status normalize_step(const fv_tok_norm *step, const fv_tok_bytes *in, size_t max,
-                                fv_tok_bytes *out) {
-    if (step->kind == FV_TOK_NORM_REPLACE)
-        return fv_tok_replace(in->data, in->n, step->a, step->n_a, step->b, step->n_b, max, out);
-    if (step->kind == FV_TOK_NORM_PREPEND) {
-        if (in->n) FV_TRY(fv_tok_put(out, step->a, step->n_a));
-        return fv_tok_put(out, in->data, in->n);
-    }
-    if (is_ascii(in->data, in->n)) return fv_tok_put(out, in->data, in->n);
-    char *text;
-    size_t n;
-    FV_TRY(fv_uni_normalize(step->form, in->data, in->n, &text, &n));
-    fv_status st = fv_tok_put(out, text, n);
-    free(text);
-    return st;
-}
-
-fv_status fv_tok_normalize(const fv_tokenizer *tok, const char *s, size_t n, fv_tok_bytes *out,
-                           fv_tok_bytes *tmp) {
-    out->n = 0;
-    FV_TRY(fv_tok_put(out, s, n));
-    for (int32_t i = 0; i < tok->n_norm; i++) {
-        tmp->n = 0;
-        FV_TRY(normalize_step(&tok->norm[i], out, growth_max(n), tmp));
-        FV_TRY(check_growth(tmp->n, growth_max(n)));
-        fv_tok_bytes swap = *out;
-        *out = *tmp;
-        *tmp = swap;
-    }
-    return FV_OK;
-}
 
 static bool starts_with(const char *s, size_t n, const char *prefix, size_t n_prefix) {
     return n >= n_prefix && memcmp(s, prefix, n_prefix) == 0;
@@ -169,6 +103,19 @@ static fv_status cut(encoder *e, int32_t k, const char *s, size_t n, bool first)
     return FV_OK;
 }
 
+static fv_status words(encoder *e, int32_t k, const char *s, size_t n, bool first) {
+    size_t from = 0, len;
+    for (size_t at = 0; at <= n; at += len) {
+        int32_t cp = ' ';
+        len = 1;
+        if (at < n) fv_utf8_next(s + at, n - at, &cp, &len);
+        if (!fv_uni_space(cp)) continue;
+        FV_TRY(pre_tokenize(e, k + 1, s + from, at - from, first && from == 0));
+        from = at + len;
+    }
+    return FV_OK;
+}
+
 static fv_status lead_space(encoder *e, int32_t k, const char *s, size_t n, bool first) {
     if (s[0] == ' ') return pre_tokenize(e, k + 1, s, n, first);
     fv_tok_bytes *b = &e->step[k];
@@ -189,6 +136,8 @@ static fv_status byte_level(encoder *e, int32_t k, const char *s, size_t n, bool
 
 static fv_status pre_tokenize(encoder *e, int32_t k, const char *s, size_t n, bool first) {
     if (n == 0) return FV_OK;
+    if (k == e->tok->n_pre && e->tok->unigram)
+        return fv_tok_unigram_encode(e->tok, s, n, &e->unigram, &e->ids);
     if (k == e->tok->n_pre) return fv_tok_bpe(e->tok, s, n, &e->bpe, &e->ids);
     switch (e->tok->pre[k].kind) {
     case FV_TOK_PRE_SPLIT: return split(e, k, s, n, first);
@@ -198,14 +147,16 @@ static fv_status pre_tokenize(encoder *e, int32_t k, const char *s, size_t n, bo
     case FV_TOK_PRE_METASPACE: return metaspace(e, k, s, n, first);
     case FV_TOK_PRE_CUT: return cut(e, k, s, n, first);
     case FV_TOK_PRE_SPACE: return lead_space(e, k, s, n, first);
+    case FV_TOK_PRE_WORDS: return words(e, k, s, n, first);
     case FV_TOK_PRE_BYTE_LEVEL: return byte_level(e, k, s, n, first);
     }
     return FV_OK;
 }
 
 /* Encodes s[0..n), which begins at byte `at` of the text. */
-static fv_status encode_piece(encoder *e, const char *s, size_t n, size_t at, bool first) {
-    FV_TRY(fv_tok_normalize(e->tok, s, n, &e->normalized, &e->tmp));
+static fv_status encode_piece(encoder *e, const char *s, size_t n, size_t at, fv_tok_edges edges) {
+    const bool first = at == 0;
+    FV_TRY(fv_tok_normalize(e->tok, s, n, edges, &e->normalized, &e->tmp));
     const char *text = e->normalized.data;
     fv_text_marks marks;
     fv_tok_added_iter it = {.vocab = &e->tok->vocab, .raw = s, .n_raw = n};
@@ -214,7 +165,8 @@ static fv_status encode_piece(encoder *e, const char *s, size_t n, size_t at, bo
         it.marks = &marks;
     }
     for (int32_t i = 0; i < e->tok->n_norm; i++)
-        it.respelled |= e->tok->norm[i].kind == FV_TOK_NORM_FORM;
+        it.respelled |= e->tok->norm[i].kind != FV_TOK_NORM_PREPEND &&
+                        e->tok->norm[i].kind != FV_TOK_NORM_REPLACE;
     fv_tok_piece p;
     while (fv_tok_added_next(&e->tok->normalized, text, e->normalized.n, &it, &p)) {
         if (p.added)
@@ -225,14 +177,31 @@ static fv_status encode_piece(encoder *e, const char *s, size_t n, size_t at, bo
     return FV_OK;
 }
 
+/* Whether a piece is a token that SentencePiece's normalizer sees as part of the text. */
+static bool is_inside(const fv_tokenizer *tok, const fv_tok_piece *p) {
+    return p->added && tok->vocab.tokens[p->added->id].flags & FV_TOK_INSIDE;
+}
+
 static fv_status encode_text(encoder *e, const char *s, size_t n) {
     fv_tok_added_iter it = {.marks = e->marks, .vocab = &e->tok->vocab};
-    fv_tok_piece p;
-    while (fv_tok_added_next(&e->tok->raw, s, n, &it, &p)) {
+    fv_tok_edges edges = {.start = true, .first = true};
+    fv_tok_piece p, next;
+    for (bool more = fv_tok_added_next(&e->tok->raw, s, n, &it, &p); more; p = next) {
+        more = fv_tok_added_next(&e->tok->raw, s, n, &it, &next);
+        const bool inside = is_inside(e->tok, &p);
+        edges.end = !more || (next.added && !is_inside(e->tok, &next));
+        if (inside && edges.start) {
+            fv_tok_edges front = {.start = true, .first = edges.first};
+            FV_TRY(encode_piece(e, s + p.start, 0, p.start, front)); /* the space before it */
+        }
         if (p.added)
             FV_TRY(fv_tok_put_id(&e->ids, p.added->id));
         else
-            FV_TRY(encode_piece(e, s + p.start, p.end - p.start, p.start, p.start == 0));
+            FV_TRY(encode_piece(e, s + p.start, p.end - p.start, p.start, edges));
+        if (inside && edges.end)
+            FV_TRY(encode_piece(e, s + p.end, 0, p.end, (fv_tok_edges){.end = true}));
+        edges.start = p.added && !inside;
+        edges.first = false;
     }
     return FV_OK;
 }
@@ -300,6 +269,7 @@ fv_status fv_tokenizer_encode_marked(const fv_tokenizer *tok, const char *text, 
     fv_status st = fv_grow(&e.ids.data, &e.ids.cap, 16, sizeof *e.ids.data);
     if (st == FV_OK) st = encode(&e, text, n, add_special);
     fv_tok_bpe_scratch_fini(&e.bpe);
+    fv_tok_unigram_scratch_fini(&e.unigram);
     free(e.repaired.data);
     free(e.moved_user.data);
     free(e.normalized.data);

@@ -10,7 +10,9 @@
  *   tokenizer_added.c    added tokens inside text
  *   tokenizer_split.c    the regular expressions of pre-tokenisers, by hand
  *   tokenizer_regex.c    other expressions, by Oniguruma
+ *   tokenizer_normalize.c  the normalizer
  *   tokenizer_bpe.c      one word -> ids
+ *   tokenizer_unigram.c  the same for a model of type Unigram
  *   tokenizer_encode.c   text -> ids: all of the above in order
  *   tokenizer_decode.c   ids -> text, as a stream
  *   tokenizer_length.c   maximum length of text per token
@@ -21,6 +23,7 @@
 #include <pthread.h>
 
 #include "common/arena.h"
+#include "text/charsmap.h"
 #include "text/tokenizer.h"
 #include "text/unicode.h"
 
@@ -30,6 +33,8 @@ enum {
     FV_TOK_ID_MAX = (1 << 22) - 1,  /* vocabularies end near 2^18; tables are this long */
     FV_TOK_ADDED_BYTES_MAX = 1024,  /* one added token; bounds the search for them */
     FV_TOK_LITERAL_BYTES_MAX = 256, /* one string of a Replace or Prepend */
+    FV_TOK_PIECE_BYTES_MAX =
+        1024, /* one piece of a Unigram model; bounds the search at each character */
     FV_TOK_TEXT_BYTES_MAX = 1 << 28 /* one text; keeps positions in 32 bits */
 };
 
@@ -54,6 +59,7 @@ enum {
     FV_TOK_MODEL = 2,   /* the BPE model knows it; otherwise only the added tokens do */
     FV_TOK_SPECIAL = 4, /* as marked in added_tokens */
     FV_TOK_SKIP = 8,    /* skip_special leaves it out: it is shown like a special token */
+    FV_TOK_INSIDE = 16, /* added, but part of the text for SentencePiece's normalizer */
 };
 
 typedef struct fv_tok_entry {
@@ -105,6 +111,9 @@ typedef struct fv_tok_added_set {
     size_t first[257]; /* tokens[first[b]..first[b + 1]) begin with byte b */
 } fv_tok_added_set;
 
+/* The longest token at the front of s, n >= 1; NULL: none. */
+const fv_tok_added *fv_tok_added_longest(const fv_tok_added_set *set, const char *s, size_t n);
+
 /* Sorts and indexes set->tokens. FV_EDATA: empty, too long or twice the same. */
 fv_status fv_tok_added_init(fv_tok_added_set *set, const char *where);
 
@@ -136,13 +145,31 @@ typedef enum fv_tok_norm_kind {
     FV_TOK_NORM_PREPEND = 0, /* puts a before text that is not empty */
     FV_TOK_NORM_REPLACE,     /* replaces every a by b */
     FV_TOK_NORM_FORM,        /* Unicode normal form */
+    FV_TOK_NORM_REGEX,       /* replaces the matches of an expression by b */
+    FV_TOK_NORM_STRIP,       /* removes white space at the ends */
+    FV_TOK_NORM_CHARSMAP,    /* a table of characters, as the reference applies it */
+    FV_TOK_NORM_SPIECE,      /* SentencePiece's own normalizer */
 } fv_tok_norm_kind;
+
+/* What SentencePiece's normalizer does; fv_sentencepiece has the same members. */
+typedef struct fv_tok_spiece {
+    fv_charsmap *map;       /* NULL: none. CHARSMAP has this alone */
+    fv_tok_added_set *keep; /* NULL: none; what stays as it is */
+    bool prefix;            /* a space is put before the text, or behind it if `suffix` */
+    bool first_only;        /* before the first text alone */
+    bool suffix;
+    bool trims;   /* white space at the ends is removed, and of several spaces all but one */
+    bool escapes; /* spaces become U+2581 */
+} fv_tok_spiece;
 
 typedef struct fv_tok_norm {
     fv_tok_norm_kind kind;
     const char *a, *b;
     size_t n_a, n_b;
     fv_uni_form form;
+    struct re_pattern_buffer *regex; /* REGEX: owned, by Oniguruma */
+    bool left, right;                /* STRIP */
+    fv_tok_spiece spiece;            /* SPIECE, CHARSMAP */
 } fv_tok_norm;
 
 typedef enum fv_tok_pattern {
@@ -166,6 +193,7 @@ typedef enum fv_tok_pre_kind {
     FV_TOK_PRE_METASPACE,  /* ' ' -> mark, and a mark in front */
     FV_TOK_PRE_CUT,        /* splits before each mark */
     FV_TOK_PRE_SPACE,      /* puts ' ' in front unless there is one */
+    FV_TOK_PRE_WORDS,      /* splits at white space, which is removed */
     FV_TOK_PRE_BYTE_LEVEL, /* bytes -> printable characters */
 } fv_tok_pre_kind;
 
@@ -204,6 +232,16 @@ typedef struct fv_tok_lazy {
     fv_token_trie *trie; /* NULL: not yet */
 } fv_tok_lazy;
 
+/* A model of type Unigram: of all ways to cut a text in pieces it takes the one with the greatest sum of scores. */
+typedef struct fv_tok_unigram {
+    int32_t *id; /* [n] of the pieces that a text is cut in, sorted by bytes */
+    size_t n, first[257];
+    double *score;    /* [vocab.n] by id */
+    double unk_score; /* of a character without a piece */
+    bool
+        narrow; /* sums are rounded to float, and an unknown character stays one, as in SentencePiece */
+} fv_tok_unigram;
+
 struct fv_tokenizer {
     fv_arena arena; /* owns all below */
     fv_tok_vocab vocab;
@@ -216,15 +254,23 @@ struct fv_tokenizer {
     int32_t byte_ids[256]; /* <0x00>.. of the model, -1: none */
     int32_t unk;           /* -1: none is named; -2: the named one does not exist */
     bool byte_fallback, fuse_unk, ignore_merges;
-    int32_t *post; /* [n_post] ids around the text; -1 is the text */
+    fv_tok_unigram *unigram; /* NULL: the model is BPE */
+    int32_t *post;           /* [n_post] ids around the text; -1 is the text */
     int32_t n_post;
     size_t token_bytes; /* fv_tokenizer_token_bytes */
     fv_tok_lazy *lazy;  /* owned; not in the arena */
 };
 
+/* The place of a piece within its text, for SentencePiece's normalizer. */
+typedef struct fv_tok_edges {
+    bool start,
+        end;    /* its text begins, or ends, here; tokens with FV_TOK_INSIDE are part of a text */
+    bool first; /* that text is the first one */
+} fv_tok_edges;
+
 /* Runs the normaliser: *out is replaced, *tmp is scratch. */
-fv_status fv_tok_normalize(const fv_tokenizer *tok, const char *s, size_t n, fv_tok_bytes *out,
-                           fv_tok_bytes *tmp);
+fv_status fv_tok_normalize(const fv_tokenizer *tok, const char *s, size_t n, fv_tok_edges edges,
+                           fv_tok_bytes *out, fv_tok_bytes *tmp);
 /* Appends s with every `a` (not empty) replaced by `b`; FV_EINVAL as soon as *out has more than
  * `max` bytes. */
 fv_status fv_tok_replace(const char *s, size_t n, const char *a, size_t n_a, const char *b,
@@ -257,6 +303,19 @@ void fv_tok_bpe_scratch_fini(fv_tok_bpe_scratch *scratch);
 fv_status fv_tok_bpe(const fv_tokenizer *tok, const char *s, size_t n, fv_tok_bpe_scratch *scratch,
                      fv_tok_ids *out);
 
+/* Scratch of fv_tok_unigram_encode, kept between words; {0} at the start. */
+typedef struct fv_tok_unigram_scratch {
+    struct fv_tok_node *nodes;
+    size_t cap;
+    int32_t *path;
+    size_t path_cap;
+} fv_tok_unigram_scratch;
+
+void fv_tok_unigram_scratch_fini(fv_tok_unigram_scratch *scratch);
+/* Appends the ids of one word of n <= FV_TOK_TEXT_BYTES_MAX bytes, in O(n). */
+fv_status fv_tok_unigram_encode(const fv_tokenizer *tok, const char *s, size_t n,
+                                fv_tok_unigram_scratch *scratch, fv_tok_ids *out);
+
 /* Map a byte to its code point in byte-level vocabularies (GPT-2's table), below
  * FV_TOK_BYTE_CPS; and back, -1 for other code points. */
 enum { FV_TOK_BYTE_CPS = 324 };
@@ -283,8 +342,19 @@ fv_status fv_tok_of_tree(const json_t *root, const char *where, fv_tokenizer **o
 /* tokenizer_json.c: fills *tok, which is zero. On failure its arena is the caller's to free. */
 fv_status fv_tok_load(fv_tokenizer *tok, const json_t *root, const char *where);
 
+/* tokenizer_unigram_json.c: reads a model of type Unigram, and, when the added tokens are known, makes its
+ * tables. */
+fv_status fv_tok_load_unigram(fv_tok_loader *l, const json_t *model, const json_t *added);
+fv_status fv_tok_unigram_index(fv_tok_loader *l);
+
 /* tokenizer_length.c: sets token_bytes, after all else is loaded. */
 void fv_tok_set_token_bytes(fv_tokenizer *tok);
+
+/* tokenizer_json.c: raises *n_id to the largest id + 1 of the added tokens; FV_EDATA if ids lie far above the
+ * number n_model + added of tokens. */
+fv_status fv_tok_measure_added(const fv_tok_loader *l, const json_t *added, size_t n_model,
+                               int32_t *n_id);
+void fv_tok_find_bytes(fv_tokenizer *tok); /* sets byte_ids */
 
 /* tokenizer_steps.c */
 fv_status fv_tok_load_normalizer(fv_tok_loader *l, const json_t *root);

@@ -1,5 +1,5 @@
-/* tokenizer.json -> struct fv_tokenizer: the BPE model and the added tokens; tokenizer_steps.c reads the
- * other sections.
+/* tokenizer.json -> struct fv_tokenizer: the BPE model and the added tokens; tokenizer_unigram_json.c reads the
+ * other kind of model, tokenizer_steps.c the other sections.
  *
  * Ids come from the file, but only if they are the ids that the reference would give: it numbers
  * added tokens by itself, after the vocabulary, whatever the file says. `truncation` and
@@ -34,6 +34,13 @@ static fv_status measure(const fv_tok_loader *l, json_t *vocab, const json_t *ad
         if (id >= *n_id) *n_id = id + 1;
         *bytes += strlen(key) + 1;
     }
+    return fv_tok_measure_added(l, added, json_object_size(vocab), n_id);
+}
+
+fv_status fv_tok_measure_added(const fv_tok_loader *l, const json_t *added, size_t n_model,
+                               int32_t *n_id) {
+    const json_t *v;
+    int32_t id;
     size_t i;
     json_array_foreach(added, i, v) {
         const char *text = json_string_value(json_object_get(v, "content"));
@@ -43,7 +50,7 @@ static fv_status measure(const fv_tok_loader *l, json_t *vocab, const json_t *ad
         if (id >= *n_id) *n_id = id + 1;
     }
     /* Tables are as long as the largest id, so it must not be far above the number of tokens. */
-    size_t n = json_object_size(vocab) + json_array_size(added);
+    size_t n = n_model + json_array_size(added);
     if ((size_t)*n_id / 4 > n + 1024)
         return FV_FAIL(FV_EDATA, "%s: %zu tokens with ids up to %d", l->where, n, *n_id - 1);
     return FV_OK;
@@ -144,12 +151,16 @@ static fv_status load_model_options(fv_tok_loader *l, const json_t *model) {
     tok->unk = unk ? fv_tok_vocab_model(&tok->vocab, unk, strlen(unk)) : -1;
     if (unk && tok->unk < 0)
         tok->unk = -2; /* an error only when it is needed, as in the reference */
+    fv_tok_find_bytes(tok);
+    return FV_OK;
+}
+
+void fv_tok_find_bytes(fv_tokenizer *tok) {
     for (int b = 0; b < 256; b++) {
         char name[8];
         snprintf(name, sizeof name, "<0x%02X>", (unsigned)b);
         tok->byte_ids[b] = fv_tok_vocab_model(&tok->vocab, name, 6);
     }
-    return FV_OK;
 }
 
 static fv_status load_model(fv_tok_loader *l, const json_t *root, const json_t *added) {
@@ -157,7 +168,10 @@ static fv_status load_model(fv_tok_loader *l, const json_t *root, const json_t *
     if (!json_is_object(model)) return FV_FAIL(FV_EDATA, "%s: no model", l->where);
     const char *type = "BPE"; /* old files leave it out */
     FV_TRY(fv_json_str(model, "type", l->where, &type));
-    if (strcmp(type, "BPE") != 0) return fv_tok_unsupported(l, "model", type, "BPE");
+    if (!json_object_get(model, "type") && json_is_array(json_object_get(model, "vocab")))
+        type = "Unigram";
+    if (strcmp(type, "Unigram") == 0) return fv_tok_load_unigram(l, model, added);
+    if (strcmp(type, "BPE") != 0) return fv_tok_unsupported(l, "model", type, "BPE and Unigram");
     json_t *vocab = json_object_get(model, "vocab");
     const json_t *merges = json_object_get(model, "merges");
     if (!json_is_object(vocab) || !json_is_array(merges))
@@ -180,7 +194,7 @@ static fv_status set_shown(fv_tok_loader *l, fv_tok_entry *t, bool normalized) {
     if (!normalized) return FV_OK;
     fv_tok_bytes out = {0}, tmp = {0};
     char *copy = NULL;
-    fv_status st = fv_tok_normalize(l->tok, t->text, t->n, &out, &tmp);
+    fv_status st = fv_tok_normalize(l->tok, t->text, t->n, (fv_tok_edges){0}, &out, &tmp);
     if (st == FV_OK) st = fv_arena_strndup(&l->tok->arena, out.data, out.n, &copy);
     if (st == FV_OK) {
         t->shown = copy;
@@ -195,7 +209,7 @@ static fv_status load_added_token(fv_tok_loader *l, const json_t *obj, int32_t *
     fv_tokenizer *tok = l->tok;
     fv_tok_added a = {0};
     fv_tok_str text;
-    bool special = false, normalized = false;
+    bool special = false, normalized = false, inside = false;
     FV_TRY(fv_tok_string_member(l, obj, "content", &text));
     FV_TRY(fv_json_i32(obj, "id", l->where, 0, FV_TOK_ID_MAX, &a.id));
     FV_TRY(fv_json_bool(obj, "single_word", l->where, &a.single_word));
@@ -203,6 +217,7 @@ static fv_status load_added_token(fv_tok_loader *l, const json_t *obj, int32_t *
     FV_TRY(fv_json_bool(obj, "rstrip", l->where, &a.rstrip));
     FV_TRY(fv_json_bool(obj, "normalized", l->where, &normalized));
     FV_TRY(fv_json_bool(obj, "special", l->where, &special));
+    FV_TRY(fv_json_bool(obj, "user_defined", l->where, &inside));
     if (text.n == 0) return FV_OK; /* the reference ignores it, too */
     int32_t id = fv_tok_vocab_find(&tok->vocab, text.s, text.n);
     if (id < 0 && a.id == *next_id) {
@@ -217,6 +232,7 @@ static fv_status load_added_token(fv_tok_loader *l, const json_t *obj, int32_t *
     }
     fv_tok_entry *t = &tok->vocab.tokens[id];
     if (special) t->flags |= FV_TOK_SPECIAL;
+    if (inside) t->flags |= FV_TOK_INSIDE;
     FV_TRY(set_shown(l, t, normalized));
     a.text = t->shown;
     a.n = t->n_shown;
@@ -260,6 +276,7 @@ fv_status fv_tok_load(fv_tokenizer *tok, const json_t *root, const char *where) 
     FV_TRY(fv_tok_load_normalizer(&l, root));
     FV_TRY(load_model(&l, root, added));
     FV_TRY(load_added(&l, added));
+    if (tok->unigram) FV_TRY(fv_tok_unigram_index(&l));
     FV_TRY(fv_tok_load_steps(&l, root));
     fv_tok_set_token_bytes(tok);
     return FV_OK;

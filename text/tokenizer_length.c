@@ -44,11 +44,12 @@ static bool has_all_bytes(const fv_tokenizer *tok) {
 static bool shortens(const fv_tokenizer *tok, bool byte_level) {
     if (takes_space(&tok->raw) || takes_space(&tok->normalized)) return true;
     for (int32_t i = 0; i < tok->n_norm; i++)
-        if (tok->norm[i].kind == FV_TOK_NORM_FORM ||
+        if ((tok->norm[i].kind != FV_TOK_NORM_PREPEND &&
+             tok->norm[i].kind != FV_TOK_NORM_REPLACE) ||
             (tok->norm[i].kind == FV_TOK_NORM_REPLACE && tok->norm[i].n_b < tok->norm[i].n_a))
             return true;
     for (int32_t i = 0; i < tok->n_pre; i++)
-        if (tok->pre[i].kind == FV_TOK_PRE_DROP ||
+        if (tok->pre[i].kind == FV_TOK_PRE_DROP || tok->pre[i].kind == FV_TOK_PRE_WORDS ||
             (tok->pre[i].kind == FV_TOK_PRE_REGEX &&
              !(tok->pre[i].keep_matches && tok->pre[i].keep_gaps)))
             return true;

@@ -67,6 +67,12 @@ bool fv_made_add_token(json_t *tokens, json_int_t id, const char *text, size_t n
     return added;
 }
 
+json_t *fv_made_find_token(json_t *tokens, json_int_t id) {
+    char key[24];
+    snprintf(key, sizeof key, "%08lld", (long long)id);
+    return json_object_get(tokens, key);
+}
+
 /* Reads the id that is a key of added_tokens_decoder. */
 static bool read_id(const char *key, json_int_t *id) {
     char *end;

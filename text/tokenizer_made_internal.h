@@ -18,6 +18,9 @@ json_t *fv_made_model(json_t *root, json_t *vocab);
 /* Adds a token that is searched for in texts to the list {id: token}. */
 bool fv_made_add_token(json_t *tokens, json_int_t id, const char *text, size_t n, bool special);
 
+/* The token of that list, borrowed; NULL: there is none. */
+json_t *fv_made_find_token(json_t *tokens, json_int_t id);
+
 /* Adds the tokens of tokenizer_config.json and added_tokens.json, and writes all, by id, to root.added_tokens. */
 fv_status fv_made_finish_tokens(json_t *root, json_t *tokens, const json_t *config,
                                 const json_t *added, const char *where);

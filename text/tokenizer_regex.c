@@ -29,8 +29,8 @@ fv_status fv_tok_regex_open(const char *regex, size_t n, const char *where,
                          &info);
     if (error == ONIG_NORMAL) return FV_OK;
     if (error != ONIG_MISMATCH) onig_error_code_to_str(why, error, &info);
-    return FV_FAIL(FV_EUNSUPPORTED, "%s: pre_tokenizer Split by the expression '%.400s': %s", where,
-                   regex, (const char *)why);
+    return FV_FAIL(FV_EUNSUPPORTED, "%s: the tokenizer's expression '%.400s': %s", where, regex,
+                   (const char *)why);
 }
 
 void fv_tok_regex_free(struct re_pattern_buffer *regex) {

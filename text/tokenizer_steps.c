@@ -4,8 +4,10 @@
  * unrolled into a flat list of steps, so that running a tokenizer needs no tree. An unsupported
  * component is refused here, by name: ids that are almost right would only
  * show as a model that answers strangely. Runs once per file. */
+#include <stdlib.h>
 #include <string.h>
 
+#include "text/base64.h"
 #include "text/json.h"
 #include "text/tokenizer_internal.h"
 
@@ -48,7 +50,7 @@ fv_status fv_tok_unsupported(const fv_tok_loader *l, const char *section, const 
                              const char *known) {
     return FV_FAIL(FV_EUNSUPPORTED,
                    "%s: %s '%.60s' is not supported; fovea supports %s. Use a checkpoint whose "
-                   "tokenizer is BPE of the Llama-2, GPT-2, Llama-3 or Qwen2 form",
+                   "tokenizer is Unigram, or BPE of the Llama-2, GPT-2, Llama-3 or Qwen2 form",
                    l->where, section, type, known);
 }
 
@@ -106,34 +108,122 @@ static fv_status literal_replace(fv_tok_loader *l, const json_t *step, const cha
                    l->where, what, a->s, kind);
 }
 
-static fv_status norm_step(fv_tok_loader *l, const json_t *step, const char *type) {
-    static const char *const forms[] = {"NFC", "NFD", "NFKC", "NFKD"};
-    fv_tokenizer *tok = l->tok;
-    FV_TRY(check_step_count(l, "the normalizer", tok->n_norm));
-    fv_tok_norm *p = &tok->norm[tok->n_norm];
-    fv_tok_str a = {0}, b = {0};
-    if (strcmp(type, "Prepend") == 0) {
-        FV_TRY(fv_tok_string_member(l, step, "prepend", &a));
-        FV_TRY(check_literal(l, a));
-        p->kind = FV_TOK_NORM_PREPEND;
-    } else if (strcmp(type, "Replace") == 0) {
-        FV_TRY(literal_replace(l, step, "the normalizer's", &a, &b));
-        p->kind = FV_TOK_NORM_REPLACE;
-    } else {
-        int f = 0;
-        while (f < 4 && strcmp(type, forms[f]) != 0) f++;
-        if (f == 4)
-            return fv_tok_unsupported(l, "normalizer", type,
-                                      "Prepend, Replace, NFC, NFD, NFKC, NFKD and Sequence");
-        p->kind = FV_TOK_NORM_FORM;
-        p->form = (fv_uni_form)f;
-    }
+static fv_status norm_prepend(fv_tok_loader *l, const json_t *step, fv_tok_norm *p) {
+    fv_tok_str a;
+    FV_TRY(fv_tok_string_member(l, step, "prepend", &a));
     p->a = a.s;
     p->n_a = a.n;
+    return check_literal(l, a);
+}
+
+/* Replaces a literal, or, as another kind of step, the matches of an expression. */
+static fv_status norm_replace(fv_tok_loader *l, const json_t *step, fv_tok_norm *p) {
+    fv_tok_str a, b;
+    const char *kind;
+    FV_TRY(pattern_at(l, step, &a, &kind));
+    if (strcmp(kind, "Regex") != 0) {
+        FV_TRY(literal_replace(l, step, "the normalizer's", &a, &b));
+        p->a = a.s;
+        p->n_a = a.n;
+    } else {
+        FV_TRY(fv_tok_string_member(l, step, "content", &b));
+        FV_TRY(check_literal(l, b));
+        FV_TRY(fv_tok_regex_open(a.s, a.n, l->where, &p->regex));
+        p->kind = FV_TOK_NORM_REGEX;
+    }
     p->b = b.s;
     p->n_b = b.n;
-    tok->n_norm++;
     return FV_OK;
+}
+
+static fv_status norm_form(fv_tok_loader *l, const json_t *step, fv_tok_norm *p) {
+    static const char *const forms[] = {"NFC", "NFD", "NFKC", "NFKD"};
+    const char *type = json_string_value(json_object_get(step, "type"));
+    (void)l;
+    while (strcmp(type, forms[p->form]) != 0) p->form++;
+    return FV_OK;
+}
+
+static fv_status norm_strip(fv_tok_loader *l, const json_t *step, fv_tok_norm *p) {
+    p->left = p->right = true;
+    FV_TRY(fv_json_bool(step, "strip_left", l->where, &p->left));
+    return fv_json_bool(step, "strip_right", l->where, &p->right);
+}
+
+static fv_status norm_charsmap(fv_tok_loader *l, const json_t *step, fv_tok_norm *p) {
+    const json_t *text = json_object_get(step, "precompiled_charsmap");
+    const size_t n = json_string_length(text);
+    size_t bytes;
+    unsigned char *map = malloc(FV_TEXT_BASE64_BYTES(n) + 1);
+    if (!map) return FV_FAIL(FV_ENOMEM, "%s: no memory for precompiled_charsmap", l->where);
+    fv_status st =
+        json_is_string(text) && fv_text_base64_read(json_string_value(text), n, map, &bytes)
+            ? FV_OK
+            : FV_FAIL(FV_EDATA, "%s: precompiled_charsmap must be in base64", l->where);
+    if (st == FV_OK) st = FV_ARENA_NEW(&l->tok->arena, 1, p->spiece.map);
+    if (st == FV_OK) st = fv_charsmap_read(map, bytes, l->where, &l->tok->arena, p->spiece.map);
+    free(map);
+    return st;
+}
+
+static fv_status norm_keep(fv_tok_loader *l, const json_t *list, fv_tok_spiece *p) {
+    const json_t *item;
+    size_t i;
+    FV_TRY(FV_ARENA_NEW(&l->tok->arena, 1, p->keep));
+    FV_TRY(FV_ARENA_NEW(&l->tok->arena, json_array_size(list), p->keep->tokens));
+    json_array_foreach(list, i, item) {
+        fv_tok_added *a = &p->keep->tokens[p->keep->n++];
+        char *copy;
+        *a = (fv_tok_added){.id = (int32_t)i, .n = json_string_length(item)};
+        FV_TRY(fv_arena_strndup(&l->tok->arena, a->n ? json_string_value(item) : "", a->n, &copy));
+        a->text = copy;
+    }
+    return fv_tok_added_init(p->keep, l->where);
+}
+
+/* A type of our own: trees that are made of a tokenizer.model have it. */
+static fv_status norm_spiece(fv_tok_loader *l, const json_t *step, fv_tok_norm *p) {
+    fv_tok_spiece *s = &p->spiece;
+    s->escapes = true;
+    FV_TRY(fv_json_bool(step, "prefix", l->where, &s->prefix));
+    FV_TRY(fv_json_bool(step, "first_only", l->where, &s->first_only));
+    FV_TRY(fv_json_bool(step, "suffix", l->where, &s->suffix));
+    FV_TRY(fv_json_bool(step, "trims", l->where, &s->trims));
+    FV_TRY(fv_json_bool(step, "escapes", l->where, &s->escapes));
+    const json_t *keep = json_object_get(step, "keep");
+    if (keep) FV_TRY(norm_keep(l, keep, s));
+    return json_object_get(step, "precompiled_charsmap") ? norm_charsmap(l, step, p) : FV_OK;
+}
+
+static const struct norm_type {
+    const char *name;
+    fv_tok_norm_kind kind;
+    fv_status (*load)(fv_tok_loader *l, const json_t *step, fv_tok_norm *p);
+} norm_types[] = {
+    {"Prepend", FV_TOK_NORM_PREPEND, norm_prepend},
+    {"Replace", FV_TOK_NORM_REPLACE, norm_replace},
+    {"NFC", FV_TOK_NORM_FORM, norm_form},
+    {"NFD", FV_TOK_NORM_FORM, norm_form},
+    {"NFKC", FV_TOK_NORM_FORM, norm_form},
+    {"NFKD", FV_TOK_NORM_FORM, norm_form},
+    {"Strip", FV_TOK_NORM_STRIP, norm_strip},
+    {"Precompiled", FV_TOK_NORM_CHARSMAP, norm_charsmap},
+    {"SentencePiece", FV_TOK_NORM_SPIECE, norm_spiece},
+};
+
+static fv_status norm_step(fv_tok_loader *l, const json_t *step, const char *type) {
+    fv_tokenizer *tok = l->tok;
+    FV_TRY(check_step_count(l, "the normalizer", tok->n_norm));
+    for (size_t i = 0; i < sizeof norm_types / sizeof *norm_types; i++) {
+        if (strcmp(type, norm_types[i].name) != 0) continue;
+        tok->norm[tok->n_norm].kind = norm_types[i].kind;
+        FV_TRY(norm_types[i].load(l, step, &tok->norm[tok->n_norm]));
+        tok->n_norm++;
+        return FV_OK;
+    }
+    return fv_tok_unsupported(
+        l, "normalizer", type,
+        "Prepend, Replace, NFC, NFD, NFKC, NFKD, Strip, Precompiled and Sequence");
 }
 
 static fv_status add_pre(fv_tok_loader *l, fv_tok_pre step) {
@@ -166,9 +256,13 @@ static fv_status pre_metaspace(fv_tok_loader *l, const json_t *step) {
     FV_TRY(char_at(l, step, "replacement", &mark));
     FV_TRY(scheme_of(l, step, &p.scheme));
     FV_TRY(fv_json_bool(step, "split", l->where, &cut));
-    if (l->tok->n_pre)
+    const bool after_words = l->tok->n_pre == 1 && l->tok->pre[0].kind == FV_TOK_PRE_WORDS &&
+                             p.scheme != FV_TOK_PREPEND_FIRST;
+    if (l->tok->n_pre && !after_words)
         return FV_FAIL(FV_EUNSUPPORTED,
-                       "%s: Metaspace is supported as the first pre_tokenizer only", l->where);
+                       "%s: Metaspace is supported as the first pre_tokenizer only, or after "
+                       "WhitespaceSplit if its prepend_scheme is not first",
+                       l->where);
     p.mark = mark.s;
     p.n_mark = mark.n;
     FV_TRY(add_pre(l, p));
@@ -242,8 +336,10 @@ static fv_status pre_step(fv_tok_loader *l, const json_t *step, const char *type
         FV_TRY(fv_json_bool(step, "individual_digits", l->where, &p.individual));
         return add_pre(l, p);
     }
+    if (strcmp(type, "WhitespaceSplit") == 0)
+        return add_pre(l, (fv_tok_pre){.kind = FV_TOK_PRE_WORDS});
     return fv_tok_unsupported(l, "pre_tokenizer", type,
-                              "Metaspace, Split, ByteLevel, Digits and Sequence");
+                              "Metaspace, Split, ByteLevel, Digits, WhitespaceSplit and Sequence");
 }
 
 /* Refuses a stage that needs whole tokens after one that passes on fragments. */

@@ -103,6 +103,18 @@ size_t fv_utf8_valid(const char *s, size_t n) {
     return at;
 }
 
+size_t fv_uni_cluster(const char *s, size_t n) {
+    utf8proc_int32_t state = 0;
+    int32_t cp, next;
+    size_t at, len;
+    fv_utf8_next(s, n, &cp, &at);
+    for (; at < n; at += len, cp = next) {
+        fv_utf8_next(s + at, n - at, &next, &len);
+        if (utf8proc_grapheme_break_stateful(cp, next, &state)) break;
+    }
+    return at;
+}
+
 bool fv_uni_letter(int32_t cp) {
     if (cp < 0x80) return (cp | 0x20) >= 'a' && (cp | 0x20) <= 'z';
     utf8proc_category_t c = utf8proc_category(cp);

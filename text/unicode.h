@@ -29,6 +29,9 @@ size_t fv_utf8_put(int32_t cp, char out[4]);
 /* The number of bytes at the front of s that are valid UTF-8. */
 size_t fv_utf8_valid(const char *s, size_t n);
 
+/* The bytes of the grapheme cluster at the front of n >= 1 bytes of valid UTF-8, in O of these bytes. */
+size_t fv_uni_cluster(const char *s, size_t n);
+
 bool fv_uni_letter(int32_t cp); /* \p{L} */
 bool fv_uni_number(int32_t cp); /* \p{N} */
 bool fv_uni_space(int32_t cp);  /* \s: the property White_Space */

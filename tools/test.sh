@@ -9,7 +9,7 @@ run_tests() {
     local name=$1 preset=$2 begin=$SECONDS dir=build/$2 report=$PWD/build/$2/ctest.xml at_once=$((4 * jobs))
     shift 2
     say "== $name"
-    rm -f "$report"
+    rm -f "$report" "$dir/Testing/Temporary/LastTestsFailed.log"
     # Half of what tests do is wait for one another, so more of them run than there are cores. With sanitizers
     # they compute more than they wait.
     [ "$preset" = cpu ] || at_once=$((2 * jobs))
@@ -28,6 +28,7 @@ run_tests() {
     tests_failed=$((tests_failed + failed))
     tests_skipped=$((tests_skipped + skipped))
     tests_passed=$((tests_passed + n - failed - skipped))
+    note_failures "$preset"
     local log=$dir/Testing/Temporary/LastTest.log
     cases=$(sed -n 's/.*Synthesis: Tested: \([0-9]*\) .*/\1/p' "$log" | paste -sd+)
     summary+=("$(printf '%-14s %-34s %4d s' "$name" \
@@ -71,6 +72,7 @@ test_command() {
         exit 2
         ;;
     esac
+    rm -rf "$unsteady_logs"
     want_tests
     want_format
     if $long; then
@@ -102,6 +104,12 @@ test_command() {
     if part "build tsan" build_for_test tsan $tsan; then run_tests 'test tsan' tsan -L "^$tsan\$"; fi
     if $long; then fuzz_for_test; fi
 
+    retry_failures
+    sum_up
+}
+
+# sum_up: prints the summary. Fails when tests failed.
+sum_up() {
     say ""
     printf '%s\n' "${summary[@]}"
     printf '%-49s %4d s\n' "all of it" $SECONDS
@@ -113,6 +121,7 @@ test_command() {
         say "nothing was skipped"
     fi
     [ "$tests_skipped" -eq 0 ] || say "$tests_skipped programs were skipped as a whole"
+    say_failures
     say "$tests_passed passed, $tests_failed failed"
     [ "$tests_failed" -eq 0 ]
 }
@@ -135,7 +144,9 @@ coverage_command() {
     build cov
     find build/cov -name '*.gcda' -delete # counts of a run before add up
     run_tests 'test cov' cov -LE '^long$'
+    retry_failures
     /usr/bin/python3 tests/coverage.py build/cov . "$@"
     printf '%s\n' "${summary[@]}"
+    say_failures
     [ "$tests_failed" -eq 0 ]
 }

@@ -21,6 +21,8 @@ void fv_grpc_unref(fv_grpc_transfer *x) {
     free(x->open_token);
     free(x->pair_token);
     free(x->links);
+    free(x->names);
+    free(x->ids);
     free(x);
 }
 /* ---- the computing thread's side -------------------------------------------------------- */
@@ -42,8 +44,10 @@ static fv_status grpc_open(fv_transport *t, const fv_hello *hello, const fv_gran
     x->open_token = copy(asking->open_token);
     x->pair_token = copy(asking->pair_token);
     x->links = malloc((size_t)hello->n_link * FV_LINK_BYTES + 1);
+    x->names = malloc(((size_t)hello->n_link + 1) * sizeof *x->names);
+    x->ids = malloc(((size_t)hello->n_tail + 1) * sizeof *x->ids);
     if (!x->policy || !x->request_id || !x->tenant || !x->adapter || !x->open_token ||
-        !x->pair_token || !x->links) {
+        !x->pair_token || !x->links || !x->names || !x->ids) {
         atomic_store(&x->refs, 1);
         fv_grpc_unref(x);
         return FV_FAIL(FV_ENOMEM, "out of memory for a hand-off");
@@ -55,7 +59,13 @@ static fv_status grpc_open(fv_transport *t, const fv_hello *hello, const fv_gran
     x->hello.policy = x->policy;
     x->hello.adapter = x->adapter;
     fv_links_put(hello->link, hello->n_link, x->links);
+    for (uint32_t i = 0; i < hello->n_link; i++) {
+        x->names[i] = hello->link[i].name;
+        if (x->names[i]) x->n_name = hello->n_link;
+    }
     x->hello.link = NULL;
+    for (uint32_t i = 0; i < hello->n_tail; i++) x->ids[i] = (uint32_t)hello->tail[i];
+    x->hello.tail = NULL;
     x->tail = &x->first;
     fv_grpc_init_oob(x);
     x->opened.done = done;

@@ -75,6 +75,9 @@ struct fv_grpc_transfer {
     fv_grant_request asking; /* borrows the other texts */
     char *policy, *request_id, *tenant, *adapter, *open_token, *pair_token;
     uint8_t *links;        /* [hello.n_link] as they are sent */
+    uint64_t *names;       /* [hello.n_link] of the links */
+    uint32_t n_name;       /* hello.n_link; 0: no link has one */
+    uint32_t *ids;         /* [hello.n_tail] likewise */
     fv_peer_permit permit; /* borrows `pair_token` */
     fv_grpc_answer opened, closed;
     /* computing thread */

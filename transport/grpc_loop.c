@@ -129,6 +129,8 @@ static fv_status read_grant(fv_rpc_call *c, grpc_byte_buffer *reply, fv_grant *o
     out->credits = g->credits;
     out->lease_s = 1e-3 * g->deadline_ms;
     out->n_kept = g->n_kept;
+    out->n_kept_tail = g->n_kept_tail;
+    out->rest_most = g->rest_most;
     return FV_OK;
 }
 
@@ -192,6 +194,11 @@ void fv_grpc_on_begin(fv_rpc_op *op, bool ok) {
     m.tenant = x->tenant;
     m.tenant_kv_bytes = x->asking.tenant_bytes;
     m.links = (ProtobufCBinaryData){(size_t)x->hello.n_link * FV_LINK_BYTES, x->links};
+    m.n_names = x->n_name;
+    m.names = x->names;
+    m.n_tail = x->hello.n_tail;
+    m.tail = x->ids;
+    m.may_leave_rest = x->hello.may_leave_rest;
     m.reserve_all = x->asking.reserve_all;
     m.open_ended = x->asking.open_ended;
     m.n_replay = x->asking.n_replay;

@@ -100,6 +100,7 @@ static fv_status read_options(bench *b) {
                               .max_tokens = (int32_t)fv_options_int(o, "max-tokens"),
                               .ignore_eos = fv_options_flag(o, "ignore-eos"),
                               .cached = fv_options_flag(o, "cached"),
+                              .speculate = fv_options_flag(o, "speculate"),
                               .n_request = (int32_t)fv_options_int(o, "requests"),
                               .seed = (uint64_t)fv_options_int(o, "seed"),
                               .deadline_ms = fv_options_int(o, "deadline-ms"),

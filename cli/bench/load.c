@@ -162,6 +162,8 @@ static fv_status begin(slot *s) {
     m.ignore_eos = load->ignore_eos;
     m.rules = load->rules;
     m.cache_off = !load->cached;
+    if (!load->speculate)
+        m.speculation_case = FOVEA__INFERENCE__V1__GENERATE_REQUEST__SPECULATION_SPECULATE;
     m.policy = (Fovea__Inference__V1__Policy *)load->policy;
     int64_t left_ms = load->deadline_ms - (int64_t)(1e3 * (s->begun_s - s->due_s));
     return fv_remote_begin(r->remote, &m, left_ms > 1 ? left_ms : 1, &events, s);

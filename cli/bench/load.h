@@ -26,7 +26,8 @@ typedef struct fv_bench_load {
     bool ignore_eos;
     Fovea__Inference__V1__TokenRules *rules; /* the form of the answers; NULL: none */
     char *variables;                         /* of the chat template, a JSON object; NULL: none */
-    bool cached; /* prompts use what is kept of earlier ones; otherwise each is computed whole */
+    bool speculate; /* answers run drafts as the worker is set; otherwise none does */
+    bool cached;    /* prompts use what is kept of earlier ones; otherwise each is computed whole */
     int32_t n_request;
     int32_t concurrency; /* at most n_request */
     double rate;         /* per second; 0: closed loop */

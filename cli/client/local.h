@@ -55,11 +55,15 @@ typedef struct fv_ask {
                                 * conversation its own; "": none */
     const fv_chat_turn *turns; /* [n_turn] used instead of question and system; 0: those are used */
     const char *system;        /* system turn, or NULL */
-    bool raw;                  /* no chat template: the question contains <image> */
-    int32_t n_part;            /* above 0: the question is `part`, with images in their places */
-    const fv_chat_part *part;  /* [n_part] */
-    const char *chat;          /* template by name, or its text; NULL: the engine's */
-    const char *variables;     /* more variables of the template, a JSON object; NULL: none */
+    int32_t n_id;              /* above 0: the prompt is `id`, and nothing is rendered */
+    const int32_t *id;         /* [n_id] */
+    int32_t visual_first,
+        n_visual_text;        /* tokens of it that are taken for an image's (fv_prefill_job) */
+    bool raw;                 /* no chat template: the question contains <image> */
+    int32_t n_part;           /* above 0: the question is `part`, with images in their places */
+    const fv_chat_part *part; /* [n_part] */
+    const char *chat;         /* template by name, or its text; NULL: the engine's */
+    const char *variables;    /* more variables of the template, a JSON object; NULL: none */
     fv_policy policy;
     fv_sampling sampling;
     int32_t max_tokens;
@@ -73,7 +77,9 @@ typedef struct fv_ask {
      * the prefill, before selection, compression and eviction. The prompt must end with text.
      * Without effect if later tokens attend to the whole prompt. */
     bool first_held;
-    bool keep; /* keep the final KV as a conversation, under the report's handle */
+    bool speculate;         /* run drafts */
+    const char *prediction; /* text that is expected in the answer, to draft from; NULL: none */
+    bool keep;              /* keep the final KV as a conversation, under the report's handle */
     /* [16] conversation to continue, which ends with this; NULL: a new one. `turns` are the new
      * turns; images, system turn and policy are the conversation's. */
     const uint8_t *conversation;
@@ -126,10 +132,12 @@ typedef struct fv_report {
     fv_pack_report packed;  /* ranks and errors of packed layers */
     fv_stage_stats account; /* results of the other stages of prefill */
     int32_t n_prompt, n_visual, n_text, n_image, n_generated;
-    int32_t n_image_cached;  /* of n_image, those encoded for an earlier request */
-    int32_t n_prompt_cached; /* of n_prompt, tokens kept from an earlier request */
-    int32_t n_from_disk;     /* of these, tokens read from the prefill worker's disk */
-    double s_saved;          /* that computing them took then */
+    int32_t n_image_cached;            /* of n_image, those encoded for an earlier request */
+    int32_t n_prompt_cached;           /* of n_prompt, tokens kept from an earlier request */
+    int32_t n_from_disk;               /* of these, tokens read from the prefill worker's disk */
+    double s_saved;                    /* that computing them took then */
+    uint64_t n_drafted, n_drafts_kept; /* tokens drafted and run; those of them that were right */
+    double s_drafts_saved;             /* below 0: drafts took longer */
     /* image tokens from the vision tower: n_visual unless condensed */
     int32_t n_encoded;
     int32_t n_layer, visual_tokens[FV_PLAN_MAX_LAYERS]; /* processed in each layer */

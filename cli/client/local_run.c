@@ -59,6 +59,8 @@ static fv_prompt_form form_of(run *r) {
                            .n_turn = ask->n_turn,
                            .turn = ask->turns,
                            .options = {.variables = ask->variables}};
+    if (ask->n_id > 0)
+        return (fv_prompt_form){.kind = FV_PROMPT_IDS, .n_id = ask->n_id, .id = ask->id};
     if (ask->raw) return (fv_prompt_form){.kind = FV_PROMPT_TEXT, .text = ask->question};
     if (ask->n_turn > 0) return form;
     int32_t n = 0;
@@ -105,6 +107,8 @@ static fv_status open_job(run *r) {
                               .pool = r->l->prefill_pool,
                               .policy = ask->policy,
                               .form = form_of(r),
+                              .visual_first = ask->visual_first,
+                              .n_visual_text = ask->n_visual_text,
                               .n_image = ask->n_image,
                               .image = image,
                               .n_video = ask->n_video,
@@ -270,6 +274,9 @@ static void on_answered(fv_answer *x, fv_status st, const fv_answer_report *a) {
     out->bytes_tables_end = a->bytes_tables_end;
     out->entries_evicted = a->entries_evicted;
     out->s_decode = a->s_decode;
+    out->n_drafted = a->n_drafted;
+    out->n_drafts_kept = a->n_drafts_kept;
+    out->s_drafts_saved = a->s_drafts_saved;
     out->recompressed = a->recompressed;
     out->kept = a->keep_s > 0;
     memcpy(out->conversation, a->conversation, sizeof out->conversation);
@@ -368,6 +375,9 @@ fv_status fv_local_begin(fv_local *l, const fv_ask *ask, const fv_ask_hooks *hoo
                           .rules = {.grammar = ask->form},
                           .n_forced = ask->n_forced,
                           .forced = ask->forced,
+                          .speculate = ask->speculate,
+                          .prediction = ask->prediction,
+                          .n_prediction = ask->prediction ? strlen(ask->prediction) : 0,
                           .digests = true},
                .l = l,
                .ask = *ask,

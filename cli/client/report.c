@@ -131,6 +131,11 @@ json_t *fv_report_json(const fv_report_source *source, const fv_report *r) {
         json_object_set_new(json, "cached",
                             json_pack("{s:i, s:i, s:f}", "tokens", r->n_prompt_cached, "from_disk",
                                       r->n_from_disk, "seconds_saved", r->s_saved));
+    if (json)
+        json_object_set_new(json, "drafts",
+                            json_pack("{s:I, s:I, s:f}", "tokens", (json_int_t)r->n_drafted, "kept",
+                                      (json_int_t)r->n_drafts_kept, "seconds_saved",
+                                      r->s_drafts_saved));
     if (json) json_object_set_new(json, "stages", stages_json(r));
     if (json) json_object_set_new(json, "decided", notes_json(r->decided));
     if (json) json_object_set_new(json, "mapped", mapped_json(r));
@@ -186,6 +191,10 @@ static void print_tokens(FILE *f, const fv_report *r) {
     if (r->n_prompt_cached)
         fprintf(f, "cache    %d tokens in were kept from an earlier prompt%s, %.3f s saved\n",
                 r->n_prompt_cached, r->n_from_disk ? ", on the disk" : "", r->s_saved);
+    if (r->n_drafted)
+        fprintf(f, "drafts   %llu of %llu tokens were right, %.3f s saved\n",
+                (unsigned long long)r->n_drafts_kept, (unsigned long long)r->n_drafted,
+                r->s_drafts_saved);
 }
 
 /* Prints "mapped to 12 layers: prune.layer=2/32+ is 2, as published; prune.stride=7/32 is 3, in

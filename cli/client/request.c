@@ -272,6 +272,9 @@ fv_status fv_request_open(const fv_options *o, const fv_local *local, const char
     fv_status st = fv_request_images(o, &v.video, &r.images, &r.ask.n_image);
     r.ask.images = r.images;
     if (st == FV_OK) st = fv_request_form(o, &r.arena, &r.ask.form);
+    fv_ask_drafts drafts;
+    if (st == FV_OK) st = fv_request_drafts(o, &r.arena, &drafts);
+    if (st == FV_OK) r.ask.speculate = drafts.on, r.ask.prediction = drafts.prediction;
     if (st == FV_OK) st = fv_request_chat(o, &r.chat);
     r.ask.chat = r.chat;
     char *variables = NULL;

@@ -2,6 +2,7 @@
 #define FOVEA_CLI_CLIENT_REQUEST_H
 
 /* Shared by `ask` and `trace`: an engine, a request and its images, made from the options. */
+#include "cli/client/drafts.h"
 #include "cli/client/local.h"
 #include "cli/client/report.h"
 #include "common/arena.h"

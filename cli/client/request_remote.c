@@ -98,6 +98,13 @@ fv_status fv_request_message(const fv_options *o, const fv_request_frames *v, fv
     out->cache_off = fv_options_flag(o, "cache-off");
     out->cache_salt = (char *)(uintptr_t)fv_options_string(o, "cache-salt");
     FV_TRY(fv_request_form_message(o, a, &out->rules));
+    fv_ask_drafts drafts;
+    FV_TRY(fv_request_drafts(o, a, &drafts));
+    if (drafts.given) {
+        out->speculation_case = FOVEA__INFERENCE__V1__GENERATE_REQUEST__SPECULATION_SPECULATE;
+        out->speculate = drafts.on;
+    }
+    if (drafts.prediction) out->prediction = (char *)(uintptr_t)drafts.prediction;
     out->n_logprobs = (uint32_t)fv_options_int(o, "logprobs");
     out->digests = true;
     return FV_OK;

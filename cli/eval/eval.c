@@ -126,6 +126,26 @@ static fv_status read_follow(const fv_options *o) {
     return FV_OK;
 }
 
+static fv_status read_span(eval *e) {
+    const fv_benchmark *b = &e->benchmark;
+    const int32_t n = (int32_t)fv_options_int(e->o, "span-as-visual");
+    const bool documents = b->n_document > 0;
+    if (n > 0 && fv_options_string(e->o, "to"))
+        return FV_FAIL(FV_EINVAL, "--span-as-visual does not work with --to");
+    if (documents != (n > 0))
+        return FV_FAIL(FV_EINVAL,
+                       documents ? "--data has documents: say with --span-as-visual N how many of "
+                                   "their tokens are taken for an image's"
+                                 : "--span-as-visual needs documents (--data, docs/BENCHMARKS.md)");
+    for (int32_t i = 0; i < b->n_item && fv_options_int(e->o, "follow") == 0; i++)
+        if (!b->item[i].question)
+            return FV_FAIL(FV_EINVAL, "--data line %d has no question: give --follow N",
+                           b->item[i].line);
+    e->eval_run.span = n;
+    e->head.span = n;
+    return FV_OK;
+}
+
 static fv_status check_output(const eval *e) {
     FV_TRY(fv_dir_make(fv_options_string(e->o, "out")));
     if (fv_options_int(e->o, "follow") > 0) return fv_output_check(e->follow_path);
@@ -163,6 +183,7 @@ static fv_status read_options(eval *e) {
     FV_TRY(read_suite(e));
     FV_TRY(read_spectra(o, &e->head.suite));
     FV_TRY(read_follow(o));
+    FV_TRY(read_span(e));
     FV_TRY(fv_path_join(out, "items.jsonl", e->results_log_path, sizeof e->results_log_path));
     FV_TRY(fv_path_join(out, "results.json", e->results_path, sizeof e->results_path));
     FV_TRY(fv_path_join(out, "report.html", e->page_path, sizeof e->page_path));
@@ -173,7 +194,9 @@ static fv_status read_options(eval *e) {
 /* ---- the examined model ------------------------------------------------------------------- */
 
 static fv_status set_model(eval *e, const fv_model_config *cfg, const char *fingerprint) {
-    if (!cfg->has_vision)
+    if (e->head.span && cfg->has_vision)
+        return FV_FAIL(FV_EINVAL, "--span-as-visual needs a model that reads text only");
+    if (!cfg->has_vision && !e->head.span)
         return FV_FAIL(FV_EINVAL, "%s has no vision tower, and the questions are about images",
                        fv_options_string(e->o, "checkpoint"));
     snprintf(e->fingerprint, sizeof e->fingerprint, "%s", fingerprint);
@@ -279,6 +302,7 @@ static fv_status write_output(const eval *e) {
 static fv_status follow(const eval *e) {
     fv_eval_follow f = {.suite = &e->head.suite,
                         .side = e->eval_run.side,
+                        .span = e->head.span,
                         .n_token = (int32_t)fv_options_int(e->o, "follow"),
                         .at_once = e->eval_run.at_once,
                         .first_held = e->eval_run.first_held,

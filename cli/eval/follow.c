@@ -28,6 +28,7 @@ typedef struct sums {
 /* The first policy's answer to an item. */
 typedef struct lead {
     int32_t n_vocab, n, most; /* n of `most` tokens so far */
+    bool given;               /* the ids are a document's */
     int32_t *id;              /* [most] */
     float *logits;            /* [most, n_vocab] */
 } lead;
@@ -93,7 +94,8 @@ static fv_status on_logits(void *user, const float *logits, int32_t n) {
     if (w->leads) {
         size_t row = (size_t)l->n_vocab;
         memcpy(l->logits + (size_t)w->n * row, logits, row * sizeof *logits);
-        l->id[l->n++] = likeliest(logits, l->n_vocab);
+        if (!l->given) l->id[l->n] = likeliest(logits, l->n_vocab);
+        l->n++;
     }
     compare(w, logits);
     w->n++;
@@ -112,17 +114,19 @@ static void on_over(void *user, fv_status st, fv_report *report) {
 
 static fv_ask ask_of(const fv_eval_follow *f, const fv_eval_session *s, int32_t policy,
                      const lead *l) {
-    return (fv_ask){.n_image = s->n_image,
-                    .images = s->image,
-                    .n_turn = s->n_chat,
-                    .turns = s->chat,
-                    .policy = f->policy[policy],
-                    .sampling = fv_sampling_default(),
-                    .max_tokens = f->n_token,
-                    .ignore_eos = true,
-                    .n_forced = policy ? l->n : 0,
-                    .forced = l->id,
-                    .first_held = f->first_held};
+    fv_ask ask = {.n_image = s->n_image,
+                  .images = s->image,
+                  .n_turn = s->n_chat,
+                  .turns = s->chat,
+                  .policy = f->policy[policy],
+                  .sampling = fv_sampling_default(),
+                  .max_tokens = f->n_token,
+                  .ignore_eos = true,
+                  .n_forced = policy || l->given ? l->most : 0,
+                  .forced = l->id,
+                  .first_held = f->first_held};
+    fv_eval_document_ask(&s->document, &ask);
+    return ask;
 }
 
 static void count(walk *w) {
@@ -157,12 +161,24 @@ static fv_status walk_some(const fv_eval_follow *f, fv_local *local, const fv_ev
     return FV_OK;
 }
 
+/* Makes the prompt of a document, and takes the tokens behind it if it has no question. */
+static fv_status take_document(const fv_eval_follow *f, fv_local *local, fv_eval_session *s,
+                               lead *l) {
+    l->given = false;
+    if (!s->own || !s->own->document) return FV_OK;
+    FV_TRY(fv_eval_document_make(local, s->own, f->span, f->n_token, &s->document));
+    l->given = s->document.n_after > 0;
+    if (l->given) memcpy(l->id, s->document.id + s->document.n, (size_t)f->n_token * sizeof *l->id);
+    return FV_OK;
+}
+
 static fv_status walk_item(const fv_eval_follow *f, fv_local *local, int32_t item, lead *l,
                            sums *all, walk *w) {
     fv_eval_session session;
     l->n = 0;
     FV_TRY(fv_eval_session_take(f->suite, f->side, 0, item, &session));
-    fv_status st = walk_some(f, local, &session, l, all, w, 0, 1);
+    fv_status st = fv_eval_session_failed(&session, take_document(f, local, &session, l));
+    if (st == FV_OK) st = walk_some(f, local, &session, l, all, w, 0, 1);
     for (int32_t p = 1; p < f->n_policy && st == FV_OK; p += f->at_once) {
         int32_t n = f->n_policy - p < f->at_once ? f->n_policy - p : f->at_once;
         st = walk_some(f, local, &session, l, all, w, p, n);

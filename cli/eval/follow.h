@@ -2,7 +2,7 @@
 #define FOVEA_CLI_EVAL_FOLLOW_H
 
 /* FOLLOW: how long an answer under a policy agrees with that of another. The first policy answers
- * greedily with n_token tokens. The other policies get the same tokens, and at each their own
+ * greedily with n_token tokens, or reads on in a document that has no question. The other policies get the same tokens, and at each their own
  * choice is compared. Up to its first different choice a policy's greedy answer would be the
  * same. */
 #include <jansson.h>
@@ -15,6 +15,7 @@ enum { FV_FOLLOW_TOKENS_MAX = 32768 };
 typedef struct fv_eval_follow {
     const fv_suite *suite; /* the first turn of every item is asked */
     int32_t side;          /* of images, pixels */
+    int32_t span;          /* as in fv_eval_run */
     int32_t n_token;       /* tokens per answer, 1..FV_FOLLOW_TOKENS_MAX */
     int32_t at_once;       /* concurrent requests, as `local` was opened for */
     bool first_held;       /* fv_ask.first_held */

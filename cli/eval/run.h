@@ -16,6 +16,7 @@ typedef struct fv_eval_run {
     fv_results_log *results_log;
     const fv_policy *policy; /* [n_policy] */
     int32_t side;            /* of images */
+    int32_t span;            /* tokens of an item's document that are taken for an image's */
     int32_t at_once;
     int32_t keep_ms; /* how long a fleet keeps dialogs between turns; 0: whole chats are sent */
     bool first_held; /* compute the first token from the KV held (fv_ask); not with a fleet */

@@ -38,6 +38,9 @@ static fv_status ask(slot *p) {
                   .max_tokens = fv_eval_session_max_tokens(s),
                   .first_held = eval_run->first_held,
                   .keep = eval_run->keep_ms > 0 && s->turn + 1 < s->n_turn};
+    if (s->own && s->own->document && !s->document.id)
+        FV_TRY(fv_eval_document_make(p->runner->local, s->own, eval_run->span, 0, &s->document));
+    fv_eval_document_ask(&s->document, &ask);
     if (p->kept) {
         ask.conversation = p->conversation;
         ask.n_image = 0;

@@ -85,6 +85,8 @@ static fv_status ask(slot *p) {
     m.prompt = &a.prompt;
     m.max_tokens = (uint32_t)fv_eval_session_max_tokens(s);
     m.digests = true;
+    m.speculation_case =
+        FOVEA__INFERENCE__V1__GENERATE_REQUEST__SPECULATION_SPECULATE; /* off: times are of steps */
     m.cache_off = true; /* bytes sent are those of the policy, whatever was asked before */
     if (s->turn + 1 < s->n_turn) m.keep_ms = (uint32_t)eval_run->keep_ms;
     if (p->n_kept) {

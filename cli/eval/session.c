@@ -12,7 +12,8 @@
 #include "video/png.h"
 
 static void ask_turn(fv_eval_session *s) {
-    const char *question = s->own ? s->own->question : s->item.turn[s->turn].question;
+    const char *own = s->own && s->own->question ? s->own->question : "";
+    const char *question = s->own ? own : s->item.turn[s->turn].question;
     s->chat[s->n_chat++] =
         (fv_chat_turn){.role = "user", .text = question, .n_image = s->turn == 0 ? s->n_image : 0};
 }
@@ -91,6 +92,7 @@ void fv_eval_session_again(fv_eval_session *s) {
 
 void fv_eval_session_leave(fv_eval_session *s) {
     fv_eval_session_again(s);
+    fv_eval_document_free(&s->document);
     for (int32_t i = 0; i < FV_BENCHMARK_IMAGES; i++) fv_image_free(&s->image[i]);
     fv_item_score_free(&s->item_score);
 }

@@ -8,6 +8,7 @@
  * A later turn continues from the model's own answers, right or wrong, as with a user: `chat` has
  * the whole chat, its last turn is the current question. */
 #include "cli/client/local.h"
+#include "cli/eval/document.h"
 #include "eval/suite/item_score.h"
 
 enum { FV_EVAL_SESSION_CHAT = 2 * FV_ITEM_TURNS - 1 };
@@ -15,6 +16,7 @@ enum { FV_EVAL_SESSION_CHAT = 2 * FV_ITEM_TURNS - 1 };
 typedef struct fv_eval_session {
     fv_item item;                 /* for generated scenes */
     const fv_benchmark_item *own; /* for a user's benchmark, borrowed; NULL: generated scenes */
+    fv_eval_document document; /* owned; the prompt of an item with a document, once it is made */
     int32_t n_image, n_turn;
     fv_image image[FV_BENCHMARK_IMAGES]; /* [n_image] owned */
     int32_t turn;                        /* the current turn */

@@ -27,6 +27,7 @@ typedef enum fv_import_due {
 } fv_import_due;
 
 typedef struct fv_import {
+    struct fv_import *next, **at;   /* in the receiver's list; at NULL: in none */
     const fv_receiver_options *opt; /* borrowed */
     const fv_kv_shape *shape;
     size_t row_bytes;
@@ -47,11 +48,13 @@ typedef struct fv_import {
     uint64_t n_rows, bytes_visual; /* announced so far */
     int32_t n_reused_text;         /* layers that LEAD gave another's text keys */
     /* The prompt's first tokens, which the stream leaves out. */
-    fv_wire_link *link; /* [hello.n_link] owned; NULL: the prompt is not kept */
-    uint32_t n_kept;    /* links that the grant names; 0: none */
-    fv_kv_prefix kept;  /* their rows */
-    fv_kv_share *share; /* which hold them, in use; NULL once the store has adopted them */
+    fv_wire_link *link;   /* [hello.n_link] owned; NULL: the prompt is not kept */
+    uint32_t n_kept;      /* links that the grant names; 0: none */
+    uint32_t n_kept_tail; /* tokens after the last of these */
+    fv_kv_prefix kept;    /* their rows */
+    fv_kv_share *share;   /* which hold them, in use; NULL once the store has adopted them */
     bool adopted;
+    bool committed;
     uint8_t *payload; /* of a section that is neither DATA nor FACT, as it arrives */
     size_t cap_payload;
     fv_kv_segment packed_seg; /* segment of the packed rows that are arriving */
@@ -92,6 +95,9 @@ fv_status fv_import_fill_state(fv_import *l, uint64_t offset, const void *p, siz
 uint32_t fv_import_rows(const fv_import *l, int32_t layer, int32_t head, fv_kv_segment seg);
 uint64_t fv_import_rows_due(const fv_import *l, int32_t h0, int32_t h1);
 
+/* Values of accumulators that come for a segment: of all its rows, of those that are not sent, too. */
+uint64_t fv_import_accum_due(const fv_import *l);
+
 /* 2: keys and values come; 1: values only, as keys are another layer's. */
 uint64_t fv_import_parts(const fv_import *l, int32_t layer, fv_kv_segment seg);
 
@@ -124,10 +130,22 @@ fv_status fv_import_find_kept(fv_import *l);
 void fv_import_forgo_kept(fv_import *l);
 
 /* Tokens of a segment that are left out of the stream. */
+/* Bytes of the pool that a request need not reserve, because it uses kept rows where they are. */
+size_t fv_import_kept_bytes(const fv_import *l);
+
 int32_t fv_import_left_out(const fv_import *l, fv_kv_segment seg);
 
 /* Checks KEPT against the grant and the prompt, and puts the rows into the store. */
 fv_status fv_import_take_kept(fv_import *l);
+
+/* Whether this hand-off, once it is committed, has much of what a prompt lacks of which `have` tokens are kept. */
+bool fv_import_brings(const fv_import *l, const fv_hello *hello, const fv_wire_link *have);
+
+/* How many tokens after those that were kept may be left to this worker. */
+uint32_t fv_import_rest_most(const fv_import *l);
+
+/* Says in got.n_held how much of the prompt has come; refuses a stream in which its end is missing, if that is not allowed. */
+fv_status fv_import_take_rest(fv_import *l);
 
 /* Keeps the prompt of a complete hand-off. */
 void fv_import_keep(fv_import *l);

@@ -5,11 +5,18 @@
 
 #include "decode-worker/receive/internal.h"
 
-/* Whether the policy leaves the rows of a prompt as they are. */
+/* Whether answers evict rows one by one: then the request has copies. */
+static bool evicts(const fv_import *l) { return l->got.plan.accum.kind != FV_ACCUM_NONE; }
+
+/* Whether the policy leaves the rows of a prompt as they are, until the answer begins. */
 static bool is_raw(const fv_import *l) {
     const fv_decode_plan *p = &l->got.plan;
-    return p->dup_max == 0 && p->text_keys.rank == 0 && p->text.bits == 0 && !p->evict &&
-           p->accum.kind == FV_ACCUM_NONE && l->hello.n_reused_text == 0;
+    return p->dup_max == 0 && p->text_keys.rank == 0 && p->text.bits == 0 &&
+           (!p->evict || evicts(l)) && l->hello.n_reused_text == 0;
+}
+
+size_t fv_import_kept_bytes(const fv_import *l) {
+    return l->n_kept && !evicts(l) ? fv_kv_prefix_bytes(l->shape, &l->kept) : 0;
 }
 
 static uint32_t tokens_of(const fv_import *l) { return l->hello.n_text + l->hello.n_visual; }
@@ -17,6 +24,16 @@ static uint32_t tokens_of(const fv_import *l) { return l->hello.n_text + l->hell
 /* Bytes of raw KV of n tokens. */
 static uint64_t raw_bytes(const fv_import *l, uint64_t n) {
     return 2 * n * (uint64_t)l->shape->n_layer * (uint64_t)l->shape->n_kv * l->row_bytes;
+}
+
+/* Finds tokens that were kept after the last link that was found; returns how many. The prompt's last token runs in any
+ * case. */
+static uint32_t find_tail(fv_import *l) {
+    const fv_wire_link *last = &l->link[l->n_kept - 1];
+    uint32_t end = last->n_text + last->n_visual, n = tokens_of(l), n_tail = l->hello.n_tail;
+    if (n_tail > n || end < n - n_tail || end + 1 >= n) return 0;
+    return fv_prefixes_find_tail(l->opt->prefixes, fv_kv_owner(l->got.kv), last,
+                                 l->hello.tail + (end - (n - n_tail)), n - 1 - end, &l->share);
 }
 
 fv_status fv_import_find_kept(fv_import *l) {
@@ -31,18 +48,20 @@ fv_status fv_import_find_kept(fv_import *l) {
     l->n_kept =
         fv_prefixes_find(prefixes, fv_kv_owner(l->got.kv), l->link, n, tokens_of(l), &l->share);
     if (l->n_kept == 0) return FV_OK;
+    l->n_kept_tail = find_tail(l);
     fv_kv_share_use(l->share);
     const fv_wire_link *last = &l->link[l->n_kept - 1];
-    l->kept = (fv_kv_prefix){.n_text = (int32_t)last->n_text,
+    l->kept = (fv_kv_prefix){.n_text = (int32_t)(last->n_text + l->n_kept_tail),
                              .n_visual = (int32_t)last->n_visual,
-                             .visual_rows = (int32_t)l->hello.n_visual};
+                             .visual_rows = (int32_t)l->hello.n_visual,
+                             .brief = l->n_kept_tail > 0};
     return FV_OK;
 }
 
 void fv_import_forgo_kept(fv_import *l) {
     fv_kv_share_unuse(l->share);
     l->share = NULL;
-    l->n_kept = 0;
+    l->n_kept = l->n_kept_tail = 0;
     l->kept = (fv_kv_prefix){.n_text = 0};
 }
 
@@ -81,8 +100,42 @@ fv_status fv_import_take_kept(fv_import *l) {
     return FV_OK;
 }
 
+static uint32_t end_of(const fv_wire_link *link) { return link->n_text + link->n_visual; }
+
+bool fv_import_brings(const fv_import *l, const fv_hello *h, const fv_wire_link *have) {
+    const fv_wire_link *most = NULL;
+    uint32_t n = h->n_text + h->n_visual, j = 0, kept = end_of(have);
+    if (!l->link || l->committed) return false;
+    for (uint32_t i = 0; i < h->n_link && end_of(&h->link[i]) < n; i++) { /* ends ascend */
+        while (j < l->hello.n_link && end_of(&l->link[j]) < end_of(&h->link[i])) j++;
+        if (j == l->hello.n_link || end_of(&l->link[j]) >= tokens_of(l)) break;
+        if (memcmp(l->link[j].key, h->link[i].key, sizeof l->link[j].key) == 0) most = &h->link[i];
+    }
+    if (!most || end_of(most) <= kept ||
+        !fv_prefixes_may_keep(l->opt->prefixes, fv_kv_owner(l->got.kv), raw_bytes(l, end_of(most))))
+        return false;
+    return most->n_visual > have->n_visual || end_of(most) - kept >= (n - kept) / 2;
+}
+
+uint32_t fv_import_rest_most(const fv_import *l) {
+    bool all = l->n_kept > 0 && l->kept.n_visual == l->kept.visual_rows;
+    return all && l->hello.may_leave_rest ? (uint32_t)l->opt->rest_most : 0;
+}
+
+/* The prompt's end may be missing only if the grant has allowed it, and then as a whole. */
+fv_status fv_import_take_rest(fv_import *l) {
+    int32_t held = l->kept.n_text + l->kept.n_visual;
+    l->got.n_held = l->got.n;
+    if (!l->adopted || l->n_rows > 0) return FV_OK;
+    if (l->got.first.step > 0 || (uint32_t)(l->got.n - held) > fv_import_rest_most(l))
+        return FV_REFUSE(MALFORMED, "the stream has none of the prompt's last %d tokens",
+                         l->got.n - held);
+    l->got.n_held = held;
+    return FV_OK;
+}
+
 void fv_import_keep(fv_import *l) {
-    if (l->link)
+    if (l->link && l->got.n_held == l->got.n)
         fv_prefixes_keep(l->opt->prefixes, fv_kv_owner(l->got.kv), l->link, l->hello.n_link,
                          l->n_kept, tokens_of(l), l->got.kv);
 }

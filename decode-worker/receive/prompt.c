@@ -85,6 +85,7 @@ fv_status fv_import_take_grids(fv_import *l, const fv_section *s) {
 
 fv_status fv_import_take_token(fv_import *l) {
     l->got.first = fv_first_token_get(l->payload);
+    FV_TRY(fv_import_take_rest(l));
     if (l->got.first.id < 0 || l->got.first.id >= l->opt->n_vocab)
         return FV_REFUSE(MALFORMED, "the first token's id is %d, outside the vocabulary",
                          l->got.first.id);

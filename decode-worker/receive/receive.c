@@ -15,11 +15,28 @@ struct fv_receiver {
     fv_compat compat;
     fv_grants *grants;
     fv_receiver_counters count;
+    fv_import *imports; /* granted and not attached */
 };
 
 fv_grants_options fv_grants_options_default(void) {
     return (fv_grants_options){
         .capacity = 256, .frame_max = FV_FRAME_MAX, .credits = 16, .lease_s = 30, .attach_s = 30};
+}
+
+/* ---- the list ---------------------------------------------------------------------------- */
+
+static void enlist(fv_receiver *r, fv_import *l) {
+    l->next = r->imports;
+    l->at = &r->imports;
+    if (l->next) l->next->at = &l->next;
+    r->imports = l;
+}
+
+/* Takes a hand-off off the list and frees it; NULL is fine. */
+static void close_import(fv_import *l) {
+    if (l && l->at) *l->at = l->next;
+    if (l && l->at && l->next) l->next->at = l->at;
+    fv_import_close(l);
 }
 
 /* ---- ends ------------------------------------------------------------------------------ */
@@ -30,7 +47,7 @@ int32_t fv_receiver_expire(fv_receiver *r) {
     for (fv_import *l; (l = fv_grants_expire(r->grants, now)) != NULL; n++) {
         FV_LOG(INFO, WIRE, "handoff=expired tokens=%llu bytes=%llu", (unsigned long long)l->n_rows,
                (unsigned long long)l->reader.totals.bytes);
-        fv_import_close(l);
+        close_import(l);
     }
     r->count.expired += (uint64_t)n;
     return n;
@@ -72,6 +89,9 @@ fv_status fv_receiver_check(const fv_receiver *r, const fv_hello *h, fv_decode_p
                          "%u of %d layers borrow text keys; at least one must have its own",
                          h->n_reused_text, shape->n_layer);
     FV_TRY(fv_links_check(h->link, h->n_link, h->n_text, h->n_visual));
+    if (h->n_tail > FV_TAIL_MAX || h->n_tail > h->n_text)
+        return FV_REFUSE(INVALID, "%u of the prompt's %u text tokens came; at most %d may",
+                         h->n_tail, h->n_text, FV_TAIL_MAX);
     if (h->adapter && h->adapter[0] &&
         !(r->opt.adapters && fv_adapters_with(r->opt.adapters, h->adapter)))
         return FV_REFUSE(
@@ -96,12 +116,30 @@ fv_status fv_receiver_offer(fv_receiver *r, const fv_hello *h, const fv_decode_p
     uint64_t bytes = fv_import_wire_bytes(fv_kv_pool_shape(r->opt.pool), h, plan, r->opt.n_group);
     fv_status st = fv_grants_issue(r->grants, bytes, l, out);
     if (st != FV_OK) {
-        fv_import_close(l);
+        close_import(l);
         return st;
     }
+    enlist(r, l);
     out->n_kept = l->n_kept;
+    out->n_kept_tail = l->n_kept_tail;
+    out->rest_most = fv_import_rest_most(l);
     r->count.granted++;
     return FV_OK;
+}
+
+bool fv_receiver_brings(fv_receiver *r, const fv_hello *h) {
+    static const fv_wire_link nothing = {.n_text = 0};
+    fv_kv_share *share;
+    const char *owner = h->owner ? h->owner : "";
+    if (!r->opt.prefixes || h->n_link == 0) return false;
+    fv_receiver_expire(r);
+    uint32_t n = fv_prefixes_find(r->opt.prefixes, owner, h->link, h->n_link,
+                                  h->n_text + h->n_visual, &share);
+    for (const fv_import *l = r->imports; l; l = l->next)
+        if (strcmp(fv_kv_owner(l->got.kv), owner) == 0 &&
+            fv_import_brings(l, h, n ? &h->link[n - 1] : &nothing))
+            return true;
+    return false;
 }
 
 uint64_t fv_receiver_bytes(const fv_receiver *r, const fv_hello *h, const fv_decode_plan *plan) {
@@ -133,7 +171,7 @@ static fv_status sink_frame(fv_sink *sink, const fv_ticket *ticket, uint64_t seq
         st = fv_import_read(owner, piece, n_piece);
         fv_grants_consumed(r->grants, ticket);
     }
-    if (st != FV_OK && owner) fv_import_close(fv_grants_drop(r->grants, ticket));
+    if (st != FV_OK && owner) close_import(fv_grants_drop(r->grants, ticket));
     return count(r, st);
 }
 
@@ -149,7 +187,7 @@ static fv_status sink_oob(fv_sink *sink, const fv_ticket *ticket, uint64_t seq, 
         st = fv_import_read_oob(owner, bytes, n, crc);
         fv_grants_consumed(r->grants, ticket);
     }
-    if (st != FV_OK && owner) fv_import_close(fv_grants_drop(r->grants, ticket));
+    if (st != FV_OK && owner) close_import(fv_grants_drop(r->grants, ticket));
     return count(r, st);
 }
 
@@ -164,7 +202,7 @@ static fv_status sink_commit(fv_sink *sink, const fv_ticket *ticket, uint64_t n_
         r->count.committed++;
         fv_import_count_kept(owner, &r->count);
     } else if (owner)
-        fv_import_close(fv_grants_drop(r->grants, ticket));
+        close_import(fv_grants_drop(r->grants, ticket));
     return count(r, st);
 }
 
@@ -179,7 +217,7 @@ static void sink_abort(fv_sink *sink, const fv_ticket *ticket) {
     fv_receiver_expire(r);
     fv_import *l = fv_grants_drop(r->grants, ticket);
     if (l) r->count.aborted++;
-    fv_import_close(l);
+    close_import(l);
 }
 
 /* ---- the receiver ---------------------------------------------------------------------- */
@@ -216,7 +254,7 @@ fail:
 void fv_receiver_close(fv_receiver *r) {
     if (!r) return;
     for (fv_import *l; r->grants && (l = fv_grants_expire(r->grants, HUGE_VAL)) != NULL;)
-        fv_import_close(l);
+        close_import(l);
     fv_grants_close(r->grants);
     free(r);
 }
@@ -243,8 +281,11 @@ fv_status fv_receiver_attach(fv_receiver *r, const fv_ticket *ticket, fv_receive
     FV_TRY(count(r, fv_grants_attach(r->grants, ticket, &owner)));
     fv_import *l = owner;
     *out = l->got;
+    out->link = l->link;
+    out->n_link = l->link ? l->hello.n_link : 0;
+    l->link = NULL;
     l->got = (fv_received){0};
-    fv_import_close(l);
+    close_import(l);
     r->count.attached++;
     return FV_OK;
 }
@@ -254,5 +295,6 @@ void fv_received_free(fv_received *r) {
     free(r->ids);
     free(r->seg);
     free(r->policy);
+    free(r->link);
     *r = (fv_received){0};
 }

@@ -31,6 +31,8 @@ typedef struct fv_receiver_options {
     int32_t max_position;        /* of the checkpoint */
     const fv_adapters *adapters; /* of the engine that decodes; borrowed; NULL: none */
     fv_prefixes *prefixes; /* prompts that were received before; borrowed; NULL: none are kept */
+    int32_t
+        rest_most; /* tokens at the end of a prompt that this worker computes if all others are kept; 0: none */
     fv_grants_options grants;
 } fv_receiver_options;
 
@@ -62,6 +64,9 @@ fv_sink *fv_receiver_sink(fv_receiver *r); /* borrowed, lives as long as the rec
 fv_status fv_receiver_check(const fv_receiver *r, const fv_hello *hello, fv_decode_plan *plan);
 fv_status fv_receiver_offer(fv_receiver *r, const fv_hello *hello, const fv_decode_plan *plan,
                             fv_grant *out);
+/* Whether a hand-off that has been granted and not committed brings much of what this one lacks, so that less would have to
+ * be sent after it: an image, or half of the tokens that are not kept here. */
+bool fv_receiver_brings(fv_receiver *r, const fv_hello *hello);
 uint64_t fv_receiver_bytes(const fv_receiver *r, const fv_hello *hello, const fv_decode_plan *plan);
 void fv_receiver_count_refusal(fv_receiver *r, fv_status st); /* FV_OK is fine */
 
@@ -78,11 +83,12 @@ uint64_t fv_receiver_granted(const fv_receiver *r); /* bytes promised and not ye
 /* ---- a received request ----------------------------------------------------------------- */
 
 typedef struct fv_received {
-    fv_kv *kv;    /* owned, until it is taken out */
-    int32_t n;    /* prompt tokens */
-    int32_t *ids; /* [n] owned; unchecked at image tokens */
-    uint8_t *seg; /* [n] owned; fv_kv_segment */
-    int32_t next; /* position of the first generated token */
+    fv_kv *kv;      /* owned, until it is taken out */
+    int32_t n;      /* prompt tokens */
+    int32_t n_held; /* of these, in kv; if not all, `first` has no token */
+    int32_t *ids;   /* [n] owned; unchecked at image tokens */
+    uint8_t *seg;   /* [n] owned; fv_kv_segment */
+    int32_t next;   /* position of the first generated token */
     int32_t max_tokens;
     int32_t n_reserved; /* rows of the answer that memory is reserved for; at most max_tokens */
     bool whole;         /* that was asked for: hello.tokens_reserved is 0 */
@@ -93,7 +99,9 @@ typedef struct fv_received {
     /* The quantization of text. All tokens count as the prompt until the caller sets how many are a resumed
      * answer, and reserves memory for that (fv_text_codes_reserve). */
     fv_text_codes text;
-    char *policy;         /* the policy's text as it came, owned; for reports */
+    char *policy;       /* the policy's text as it came, owned; for reports */
+    fv_wire_link *link; /* [n_link] of the prompt, owned; NULL: it is not for later ones to use */
+    uint32_t n_link;
     size_t bytes_surplus; /* reserved at grant time and released */
 } fv_received;            /* {0} is empty and may be freed */
 

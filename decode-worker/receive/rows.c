@@ -21,6 +21,11 @@ uint64_t fv_import_rows_due(const fv_import *l, int32_t h0, int32_t h1) {
     return rows;
 }
 
+uint64_t fv_import_accum_due(const fv_import *l) {
+    uint64_t left_out = (uint64_t)fv_import_left_out(l, l->seg) * (uint64_t)l->shape->n_kv;
+    return fv_import_rows_due(l, 0, l->shape->n_kv) + left_out;
+}
+
 uint64_t fv_import_parts(const fv_import *l, int32_t layer, fv_kv_segment seg) {
     return fv_kv_borrows(l->got.kv, layer, seg) ? 1 : 2;
 }
@@ -267,7 +272,9 @@ fv_status fv_import_take_positions(fv_import *l, const fv_section *s) {
 void fv_import_take_accum(fv_import *l) {
     const float *from = (const float *)(const void *)l->payload;
     for (int32_t g = 0; g < l->shape->n_kv; g++) {
-        size_t n = fv_import_rows(l, l->layer, g, l->seg) * (size_t)fv_accum_width(l->got.kv);
+        size_t rows =
+            fv_import_rows(l, l->layer, g, l->seg) + (size_t)fv_import_left_out(l, l->seg);
+        size_t n = rows * (size_t)fv_accum_width(l->got.kv);
         if (n > 0) memcpy(fv_accum_values(l->got.kv, l->layer, g, l->seg), from, n * sizeof *from);
         from += n;
     }

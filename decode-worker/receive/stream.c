@@ -33,8 +33,14 @@ static fv_import_due first_due(const fv_import *l) {
 }
 
 /* Advances to the next segment that has rows, from the current one on, and sets what is due. */
+/* Whether nothing of the segment comes: no row, and no value of an accumulator. */
+static bool nothing_due(const fv_import *l) {
+    return fv_accum_kind_of(l->got.kv) ? fv_import_accum_due(l) == 0
+                                       : fv_import_rows_due(l, 0, l->shape->n_kv) == 0;
+}
+
 static void seek_rows(fv_import *l) {
-    while (l->layer < l->layer_end && fv_import_rows_due(l, 0, l->shape->n_kv) == 0) {
+    while (l->layer < l->layer_end && nothing_due(l)) {
         l->seg = l->seg == FV_SEG_VISUAL ? FV_SEG_TEXT : FV_SEG_VISUAL;
         if (l->seg == FV_SEG_VISUAL) l->layer++;
     }
@@ -86,7 +92,7 @@ static fv_status check_section(const fv_import *l, const fv_section *s, uint64_t
     case FV_DUE_ACCUM:
         placed =
             placed && s->dtype == FV_WIRE_F32 && s->dims[1] == (uint32_t)fv_accum_width(l->got.kv);
-        *want = 4 * fv_import_rows_due(l, 0, n_kv) * (uint64_t)fv_accum_width(l->got.kv);
+        *want = 4 * fv_import_accum_due(l) * (uint64_t)fv_accum_width(l->got.kv);
         break;
     case FV_DUE_DATA:
         placed = placed && s->dtype == l->dtype && s->part0 == l->head && s->part1 > s->part0 &&
@@ -303,7 +309,7 @@ static fv_status reserve(fv_import *l) {
     fv_accum_init(l->got.kv, plan->accum.kind, l->opt->n_group);
     FV_TRY(fv_import_find_kept(l));
     size_t bytes = fv_import_pool_bytes(l->shape, &l->hello, plan);
-    size_t kept = l->n_kept ? fv_kv_prefix_bytes(l->shape, &l->kept) : 0;
+    size_t kept = fv_import_kept_bytes(l);
     fv_status st = fv_kv_reserve_bytes(l->got.kv, bytes - kept);
     if (st != FV_OK &&
         l->n_kept) { /* there may be room without it: it holds more than this prompt uses */
@@ -358,6 +364,7 @@ fv_status fv_import_open(const fv_receiver_options *opt, const fv_hello *hello,
     l->hello.owner = l->hello.adapter =
         NULL; /* the offer's strings and arrays were borrowed for the call */
     l->hello.link = l->link;
+    l->hello.tail = NULL;
     *out = l;
     return FV_OK;
 }
@@ -391,7 +398,7 @@ static fv_status release(fv_import *l) {
     fv_received *got = &l->got;
     size_t before = fv_kv_pool_used(l->opt->pool);
     if (got->plan.text.bits == 0) {
-        got->bytes_surplus = fv_kv_release_unused(got->kv, got->n_reserved);
+        got->bytes_surplus = fv_kv_release_unused(got->kv, got->n_reserved + got->n - got->n_held);
         return FV_OK;
     }
     got->text = (fv_text_codes){.rule = got->plan.text, .n_prompt = got->n};
@@ -408,6 +415,7 @@ fv_status fv_import_finish(fv_import *l) {
     for (int32_t layer = 0; layer < l->shape->n_layer; layer++)
         if (l->mask[layer]) fv_kv_mask(l->got.kv, layer, l->mask[layer]);
     FV_TRY(release(l));
+    l->committed = true;
     fv_import_keep(l);
     return FV_OK;
 }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "decode-worker/schedule/drafts.h"
 #include "kv/packed.h"
 
 static fv_status open_sequence(const fv_answer_sources *a, fv_answer *x, const int32_t *ids,
@@ -20,13 +21,15 @@ static fv_status open_sequence(const fv_answer_sources *a, fv_answer *x, const i
     opt.continue_text = x->continue_text;
     opt.n_forced = x->n_forced;
     opt.forced = x->forced;
-    return fv_fail_caller(fv_generation_open(&opt, a->engine->tok, ids, n, n_prompt, &x->seq));
+    FV_TRY(fv_fail_caller(fv_generation_open(&opt, a->engine->tok, ids, n, n_prompt, &x->seq)));
+    return fv_answer_begin_drafts(a->engine, a->draft_model, x);
 }
 
 /* Checks that the prompt ends with the replayed tokens and that the hand-off's token follows them. */
 static fv_status check_replay(const fv_answer *x, const fv_received *got) {
     int32_t at = got->n - x->n_replay;
-    bool same = at > 0 && got->first.step == (uint64_t)x->n_replay + 1;
+    uint64_t step = x->begins ? 0 : (uint64_t)x->n_replay + 1;
+    bool same = at > 0 && got->first.step == step && !(x->begins && x->n_replay > 0);
     for (int32_t i = 0; same && i < x->n_replay; i++)
         same = got->ids[at + i] == (int32_t)x->replay[i];
     return same ? FV_OK
@@ -46,7 +49,7 @@ static fv_status take_over(const fv_answer_sources *a, fv_answer *x, fv_received
     ids[got->n] = got->first.id;
     x->session->kv = got->kv;
     x->session->ids = ids;
-    x->session->n = got->n + !x->first_held;
+    x->session->n = got->n + !(x->first_held || x->begins);
     x->session->policy = got->policy;
     x->session->text_keys = got->plan.text_keys;
     x->session->text = got->text;
@@ -55,6 +58,9 @@ static fv_status take_over(const fv_answer_sources *a, fv_answer *x, fv_received
     got->kv = NULL;
     got->ids = NULL;
     got->policy = NULL;
+    x->link = got->link;
+    x->n_link = got->n_link;
+    got->link = NULL;
     return FV_OK;
 }
 
@@ -69,12 +75,13 @@ static fv_status begin_rerun(fv_answer *x) {
 fv_status fv_answer_begin(const fv_answer_sources *a, fv_answer *x, fv_received *got) {
     int32_t n_logprobs = x->sampling.n_logprobs;
     int32_t limit = got->max_tokens + x->n_replay;
+    x->begins = got->n_held < got->n;
     FV_TRY(check_replay(x, got));
     FV_TRY(take_over(a, x, got));
     x->sampling = got->sampling;
     x->sampling.n_logprobs = n_logprobs;
     x->max_tokens = x->max_tokens < limit ? x->max_tokens : limit;
-    x->n_held = got->n;
+    x->n_held = got->n_held;
     x->rows_end = got->n + got->n_reserved;
     x->whole = got->whole;
     x->arrived_s = got->arrived_s;

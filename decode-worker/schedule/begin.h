@@ -8,6 +8,7 @@
 typedef struct fv_answer_sources {
     const fv_engine *engine;         /* borrowed */
     fv_conversations *conversations; /* borrowed */
+    fv_draft_model *draft_model;     /* borrowed; NULL: none */
 } fv_answer_sources;
 
 /* Sets session, seq and n_held of an answer that has attached to its hand-off; takes from *got what

@@ -180,11 +180,9 @@ static fv_status admit(fv_opens *a, fv_open *o, bool oldest, fv_grant *grant) {
     return try_now(a, o, grant);
 }
 
-void fv_opens_ask(fv_opens *a, fv_open *o) {
-    double now = fv_clock_s();
+/* Asks for a request whose times are set. */
+static void ask_now(fv_opens *a, fv_open *o) {
     fv_grant grant;
-    o->arrived_s = now - o->age_s;
-    o->until_s = now + fmin(o->wait_s, a->wait_s_max);
     serve(a);
     bool first = !a->first || o->arrived_s < a->first->arrived_s;
     fv_status st = admit(a, o, first, &grant);
@@ -196,8 +194,55 @@ void fv_opens_ask(fv_opens *a, fv_open *o) {
     }
 }
 
+/* ---- behind others ------------------------------------------------------------------------ */
+
+static bool waits_behind(const fv_opens *a, const fv_open *o) {
+    bool takes = !a->refusing && !a->ended && a->n_behind < a->most;
+    return a->behind_s > 0 && o->wait_s > 0 && takes && fv_receiver_brings(a->receiver, &o->hello);
+}
+
+static void put_behind(fv_opens *a, fv_open *o, double now) {
+    fv_open **at = &a->behind;
+    while (*at) at = &(*at)->next;
+    *at = o;
+    o->next = NULL;
+    o->behind_until_s = fmin(o->until_s, now + a->behind_s);
+    a->n_behind++;
+}
+
+static void take_from_behind(fv_opens *a, fv_open *o) {
+    fv_open **at = &a->behind;
+    while (*at != o) at = &(*at)->next;
+    *at = o->next;
+    o->behind_until_s = 0;
+    a->n_behind--;
+}
+
+/* Asks for those that need not wait any more. The first of them may be one that the others wait for from then on. */
+static void serve_behind(fv_opens *a, double now) {
+    for (fv_open *o = a->behind, *next; o; o = next) {
+        next = o->next;
+        if (now < o->behind_until_s && fv_receiver_brings(a->receiver, &o->hello)) continue;
+        take_from_behind(a, o);
+        ask_now(a, o);
+    }
+}
+
+void fv_opens_ask(fv_opens *a, fv_open *o) {
+    double now = fv_clock_s();
+    o->arrived_s = now - o->age_s;
+    o->until_s = now + fmin(o->wait_s, a->wait_s_max);
+    o->behind_until_s = 0;
+    if (waits_behind(a, o))
+        put_behind(a, o, now);
+    else
+        ask_now(a, o);
+}
+
 void fv_opens_drop(fv_opens *a, fv_open *o) {
-    if (!o->waiting) return;
+    bool behind = o->behind_until_s > 0;
+    if (behind) take_from_behind(a, o);
+    if (!o->waiting && !behind) return;
     resolve(a, o, FV_REFUSE(CLOSED, "the request for memory was cancelled"), NULL);
     serve(a);
 }
@@ -212,6 +257,7 @@ static fv_open *overdue(const fv_opens *a, double now) {
 
 void fv_opens_look(fv_opens *a) {
     double now = fv_clock_s();
+    serve_behind(a, now);
     serve(a);
     for (fv_open *o; (o = overdue(a, now)) != NULL;)
         resolve(a, o,
@@ -224,11 +270,16 @@ void fv_opens_look(fv_opens *a) {
 double fv_opens_next_s(const fv_opens *a) {
     double until = HUGE_VAL;
     for (const fv_open *o = a->first; o; o = o->next) until = fmin(until, o->until_s);
+    for (const fv_open *o = a->behind; o; o = o->next) until = fmin(until, o->behind_until_s);
     return until == HUGE_VAL ? until : fmax(0, until - fv_clock_s());
 }
 
 void fv_opens_refuse(fv_opens *a) {
     a->refusing = true;
+    for (fv_open *o; (o = a->behind) != NULL;) {
+        take_from_behind(a, o);
+        resolve(a, o, worker_ends(), NULL);
+    }
     while (a->first) resolve(a, a->first, worker_ends(), NULL);
 }
 

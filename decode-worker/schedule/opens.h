@@ -14,6 +14,9 @@
  * Memory is reserved for as many tokens as the answer is expected to have (lengths.h); memory.h says what happens
  * when it has more.
  *
+ * A request whose prompt is on its way here with another one is not served before that has come, because then it need not be
+ * sent again (fv_receiver_brings): it is BEHIND, for behind_s at most, and holds up nobody meanwhile.
+ *
  * A request's age is counted from its arrival at its router; the routers send how long ago that
  * was, so no clocks are compared. A request that would not fit an empty pool is refused at once,
  * and so is one whose tenant has reached its limit: others must not wait for that tenant's
@@ -44,6 +47,7 @@ struct fv_open {
     double arrived_s, until_s; /* by fv_clock_s */
     uint64_t bytes;            /* that are reserved; also for the caller when it is resolved */
     bool waiting;
+    double behind_until_s; /* it is BEHIND, until then at most; 0: it is not */
 };
 
 typedef struct fv_opens {
@@ -53,8 +57,11 @@ typedef struct fv_opens {
     int32_t most;          /* maximum number of waiting requests */
     double wait_s_max;
     const fv_lengths *lengths; /* borrowed; how much to reserve at first; NULL: for all tokens */
+    double behind_s;           /* longest time BEHIND another request; 0: none is */
     bool shut;                 /* nobody gets memory: answers need it (fv_scheduler_is_short) */
     /* private */
+    fv_open *behind; /* in the order in which they came */
+    int32_t n_behind;
     fv_open *first; /* the oldest request */
     int32_t n;
     uint64_t bytes; /* sum of what waiting requests ask for */

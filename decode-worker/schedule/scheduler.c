@@ -8,7 +8,9 @@
 
 #include "common/clock.h"
 #include "common/log.h"
+#include "decode-worker/keep/answer.h"
 #include "decode-worker/schedule/begin.h"
+#include "decode-worker/schedule/drafts.h"
 #include "decode-worker/schedule/memory.h"
 #include "decode-worker/schedule/shares.h"
 #include "kv/packed.h"
@@ -24,8 +26,9 @@ struct fv_scheduler {
     fv_scheduler_hooks hooks;
     fv_answer *first; /* all answers, in the order in which they came */
     int32_t count[FV_ANSWER_FINALIZING + 1];
-    fv_pulse *pulse;     /* borrowed; NULL: none */
-    fv_lengths *lengths; /* borrowed; NULL: not measured */
+    fv_pulse *pulse;       /* borrowed; NULL: none */
+    fv_lengths *lengths;   /* borrowed; NULL: not measured */
+    fv_prefixes *prefixes; /* borrowed; NULL: answers are not kept for later prompts */
     int32_t batch_max;
     int32_t n_unread;  /* PAUSED answers that are held */
     int32_t n_starved; /* other answers that wait for memory */
@@ -43,7 +46,7 @@ fv_status fv_scheduler_open(const fv_engine *engine, fv_receiver *receiver,
     *a = (fv_scheduler){.engine = engine,
                         .receiver = receiver,
                         .conversations = conversations,
-                        .from = {engine, conversations},
+                        .from = {.engine = engine, .conversations = conversations},
                         .batch_max = batch_max,
                         .hooks = *hooks};
     fv_status st = fv_batch_open(engine->dec, batch_max, prompt_tokens, &a->batch);
@@ -74,6 +77,10 @@ uint64_t fv_scheduler_preempted_for_memory(const fv_scheduler *a) {
 }
 
 void fv_scheduler_measure(fv_scheduler *a, fv_lengths *lengths) { a->lengths = lengths; }
+
+void fv_scheduler_keep(fv_scheduler *a, fv_prefixes *prefixes) { a->prefixes = prefixes; }
+
+void fv_scheduler_draft_with(fv_scheduler *a, fv_draft_model *m) { a->from.draft_model = m; }
 
 fv_batch *fv_scheduler_batch(fv_scheduler *a) { return a->batch; }
 
@@ -136,6 +143,14 @@ static void measure(const fv_scheduler *a, const fv_answer *x) {
                    finish == FV_FINISH_EOS || finish == FV_FINISH_STOP);
 }
 
+/* Keeps the prompt and what has run of the answer, for later prompts that go on from there. */
+static void keep_rows(const fv_scheduler *a, fv_answer *x) {
+    int32_t n, n_prompt;
+    if (!a->prefixes || !x->link || !x->session || !x->seq) return;
+    const int32_t *ids = fv_generation_ids(x->seq, &n, &n_prompt);
+    fv_prefixes_keep_answer(a->prefixes, x->link, x->n_link, ids, n, x->session->kv);
+}
+
 /* Takes it off the list and frees what it holds. */
 static void leave(fv_scheduler *a, fv_answer *x) {
     if (x->phase == FV_ANSWER_RUNNING) fv_batch_leave(a->batch, x->seq);
@@ -152,19 +167,27 @@ static void leave(fv_scheduler *a, fv_answer *x) {
     x->share = NULL;
     fv_generation_close(x->seq);
     fv_rerun_free(&x->rerun);
+    free(x->link);
+    x->link = NULL;
+    fv_answer_end_drafts(x);
     x->seq = NULL;
 }
 
 /* ---- the end of an answer --------------------------------------------------------------- */
 
-static void report_follow_up(const fv_answer *x, int32_t n_prompt, fv_answer_report *r) {
-    fv_kv_shape s = *fv_kv_get_shape(x->session->kv);
+/* Reports the rows of a prompt that have run here. */
+static void report_prompt(const fv_answer *x, int32_t n_prompt, fv_answer_report *r) {
     r->n_prompt = n_prompt - x->n_held;
-    r->bytes_raw = 2 * (size_t)s.d_head * fv_dtype_bytes(s.dtype) * (size_t)s.n_layer *
-                   (size_t)s.n_kv * (size_t)n_prompt;
     r->bytes_visual = x->bytes_visual;
     r->bytes_text = x->bytes_text;
     r->s_prefill = x->t_token - x->t_joined;
+}
+
+static void report_follow_up(const fv_answer *x, int32_t n_prompt, fv_answer_report *r) {
+    fv_kv_shape s = *fv_kv_get_shape(x->session->kv);
+    report_prompt(x, n_prompt, r);
+    r->bytes_raw = 2 * (size_t)s.d_head * fv_dtype_bytes(s.dtype) * (size_t)s.n_layer *
+                   (size_t)s.n_kv * (size_t)n_prompt;
 }
 
 static void report_answer(const fv_answer *x, fv_answer_report *r) {
@@ -179,10 +202,15 @@ static void report_answer(const fv_answer *x, fv_answer_report *r) {
     r->attached_s = x->t_attached;
     r->ended_s = x->t_last;
     r->s_attach = x->t_joined - x->t_attached;
-    r->s_decode = x->t_last - (x->follows || x->first_held ? x->t_token : x->t_attached);
+    r->s_decode =
+        x->t_last - (x->follows || x->first_held || x->begins ? x->t_token : x->t_attached);
     r->recompressed = x->session->text.rule.bits ? x->session->text.report : x->again.report;
+    r->n_drafted = x->spec.n_drafted;
+    r->n_drafts_kept = x->spec.n_kept;
+    r->s_drafts_saved = x->spec.s_saved;
     strcpy(r->policy, x->session->policy);
     if (x->follows) report_follow_up(x, n_prompt, r);
+    if (x->begins) report_prompt(x, n_prompt, r);
 }
 
 static void keep(fv_scheduler *a, fv_answer *x, fv_answer_report *r) {
@@ -200,6 +228,7 @@ static void end(fv_scheduler *a, fv_answer *x, fv_status st) {
     fv_answer_report r = {.refusal = x->refusal};
     if (st == FV_OK) {
         report_answer(x, &r);
+        keep_rows(a, x);
         if (x->keep_s > 0) keep(a, x, &r);
     }
     leave(a, x);
@@ -303,6 +332,7 @@ void fv_scheduler_add(fv_scheduler *a, fv_answer *x) {
 void fv_scheduler_drop(fv_scheduler *a, fv_answer *x) {
     if (x->phase == FV_ANSWER_NONE) return;
     if (x->phase == FV_ANSWER_WAITING) abort_handoff(a, x);
+    keep_rows(a, x);
     leave(a, x);
 }
 
@@ -335,6 +365,7 @@ static void join(fv_scheduler *a, fv_answer *x) {
         end(a, x, st);
         return;
     }
+    if (x->lookup) fv_batch_speculate(a->batch, x->seq, &x->spec);
     if (first) x->t_joined = fv_clock_s();
     set_phase(a, x, FV_ANSWER_RUNNING);
 }
@@ -453,8 +484,10 @@ static fv_status take_token(fv_scheduler *a, fv_answer *x, const fv_batch_event 
 
 static void on_event(void *ctx, const fv_batch_event *e) {
     fv_answer *x = e->user;
-    fv_share_charge(x->share, e->n_rows);
+    fv_share_charge(x->share, e->n_rows + e->n_wasted);
     x->n_run += e->n_rows;
+    if (x->failed.status != FV_OK && e->finish == FV_FINISH_NOT)
+        return; /* an earlier token of the step */
     fv_status st = take_token(ctx, x, e);
     if (st == FV_OK && e->finish != FV_FINISH_NOT)
         complete(ctx, x);
@@ -508,6 +541,7 @@ bool fv_scheduler_step(fv_scheduler *a) {
     finalize_one(a);
     advance(a);
     feed_all(a);
+    for (fv_answer *x = a->first; x; x = x->next) x->spec.rows_end = x->rows_end;
     if (fv_batch_count(a->batch) > 0) end_failed(a, fv_batch_step(a->batch, on_event, a));
     check(a);
     return a->count[FV_ANSWER_RUNNING] + fv_shares_waiting(&a->shares) +

@@ -40,6 +40,7 @@
 #include "decode-worker/schedule/batch.h"
 #include "decode-worker/schedule/lengths.h"
 #include "decode-worker/schedule/rerun.h"
+#include "decode-worker/speculate/draft_model.h"
 #include "model/engine.h"
 
 typedef enum fv_answer_phase {
@@ -62,9 +63,12 @@ typedef struct fv_answer_report {
     double s_attach, s_decode;
     double attached_s, ended_s; /* times, by fv_clock_s: its KV was there; its last token came */
     fv_recompress_report recompressed; /* {0}: nothing was */
-    char policy[FV_POLICY_TEXT_MAX];   /* the conversation's own */
+    uint64_t n_drafted, n_drafts_kept; /* as fv_speculation's */
+    double s_drafts_saved;
+    char policy[FV_POLICY_TEXT_MAX]; /* the conversation's own */
 
-    /* Set for a follow-up only; otherwise 0, because the prefill worker reports them. */
+    /* Set for a follow-up only; otherwise 0, because the prefill worker reports them. All but bytes_raw also where the end
+     * of a prompt has run here. */
     int32_t n_prompt;                /* rows that ran before the first token: the new ones, and the
                                       * last answer's last token */
     size_t bytes_raw;                /* KV of all its rows, had none been dropped or packed */
@@ -99,6 +103,10 @@ typedef struct fv_answer {
     bool ignore_eos, digests, show_special, include_stop, continue_text;
     int32_t n_forced;
     const int32_t *forced; /* [n_forced] as fv_generation_options' */
+    bool speculate;        /* run drafts, where its store and policy allow (drafts.h) */
+    const char *
+        prediction; /* [n_prediction] text that is expected in the answer, to draft from; NULL: none */
+    size_t n_prediction;
     /* The hand-off has no first token of the answer: the prompt's last token runs again on the KV as
      * held, and the answer's first token is chosen from that (rerun.h). */
     bool first_held;
@@ -112,6 +120,9 @@ typedef struct fv_answer {
     int32_t n_held; /* rows of the sequence that have run before it joins */
     int32_t n_run;  /* rows that had run at its last token or pause */
     struct fv_share *share;
+    fv_wire_link *link; /* [n_link] of a hand-off's prompt, owned; NULL: nothing is kept of it */
+    uint32_t n_link;
+    bool begins;      /* the end of the hand-off's prompt runs here, and gives the first token */
     bool held;        /* its reader does not read */
     bool whole;       /* all its memory was reserved at first */
     bool starved;     /* PAUSED, and there is no memory for its next row */
@@ -123,6 +134,9 @@ typedef struct fv_answer {
     uint64_t rows_gone;              /* KV entries evicted during earlier answers */
     int32_t at_work;                 /* its slot in the worker's pulse; 0: none */
     fv_rerun rerun;
+    struct fv_lookup *lookup; /* NULL: it runs no drafts */
+    fv_drafter *drafter;      /* the draft model's; NULL: none */
+    fv_speculation spec;
     fv_recompress again; /* while it is FINALIZING */
 } fv_answer;
 
@@ -172,6 +186,12 @@ uint64_t fv_scheduler_preempted_for_memory(const fv_scheduler *a); /* answers so
 
 /* Counts the lengths of answers in `lengths` from now on. Borrowed. */
 void fv_scheduler_measure(fv_scheduler *a, fv_lengths *lengths);
+
+/* Keeps prompts with their answers in `prefixes` from now on. Borrowed. */
+void fv_scheduler_keep(fv_scheduler *a, fv_prefixes *prefixes);
+
+/* Answers that begin from now on may draft with this model (drafts.h). Borrowed; NULL: none. */
+void fv_scheduler_draft_with(fv_scheduler *a, fv_draft_model *m);
 
 /* Lists running answers in `pulse` from now on. Borrowed. Call before the first answer is added. */
 void fv_scheduler_follow(fv_scheduler *a, fv_pulse *pulse);

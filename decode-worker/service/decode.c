@@ -72,6 +72,7 @@ static void unref(decode *d) {
         d->first = t->next;
         free(t);
     }
+    fv_forms_release(&d->beginning);
     fv_arena_fini(&d->arena);
     free(d);
 }
@@ -139,6 +140,8 @@ static void answer_over(fv_answer *x, fv_status st, const fv_answer_report *r) {
         atomic_fetch_add(&d->w->load.n_failed, 1);
     atomic_fetch_add(&d->w->load.entries_evicted, r->entries_evicted);
     atomic_fetch_add(&d->w->load.tokens_recompressed, r->recompressed.rows);
+    atomic_fetch_add(&d->w->load.tokens_drafted, r->n_drafted);
+    atomic_fetch_add(&d->w->load.drafts_kept, r->n_drafts_kept);
     fv_bridge_post(d->w->bridge, &d->over, true); /* d may be gone after this */
 }
 
@@ -189,6 +192,14 @@ static void fill_follow_up(decode *d, Fovea__Inference__V1__Report *r) {
     r->seconds_queued = a->s_attach;
 }
 
+/* Fills in what the prefill worker has left to this one. */
+static void fill_rest(const decode *d, Fovea__Inference__V1__Report *r) {
+    const fv_answer_report *a = &d->report;
+    r->bytes_visual = a->bytes_visual;
+    r->bytes_text = a->bytes_text;
+    r->seconds_prefill = a->s_prefill;
+}
+
 static void fill_recompressed(const fv_recompress_report *in,
                               Fovea__Inference__V1__Recompressed *out) {
     out->tokens = in->rows;
@@ -210,6 +221,9 @@ static fv_status send_finished(decode *d) {
     r.bytes_tables_end = d->report.bytes_tables_end;
     r.entries_evicted = d->report.entries_evicted;
     r.seconds_decode = d->report.s_decode;
+    r.n_drafted = d->report.n_drafted;
+    r.n_drafts_kept = d->report.n_drafts_kept;
+    r.seconds_drafts_saved = d->report.s_drafts_saved;
     r.decode_worker = (char *)(uintptr_t)d->w->opt.name;
     fill_recompressed(&d->report.recompressed, &again);
     if (again.tokens > 0) r.recompressed = &again;
@@ -218,6 +232,7 @@ static fv_status send_finished(decode *d) {
         fill_follow_up(d, &r);
     else
         r.transfer = &t;
+    if (d->answer.begins) fill_rest(d, &r);
     m.reason = reason_of(d->report.finish);
     m.report = &r;
     fv_answer_record(&d->report, d->answer.follows);
@@ -334,7 +349,8 @@ static fv_status read_request(decode *d, grpc_byte_buffer *message) {
     if (st != FV_OK) return st == FV_EDATA ? FV_EINVAL : st;
     const fv_decode_message *q = (const fv_decode_message *)m;
     FV_TRY(check_caller(d->call, q));
-    FV_TRY(fv_fail_caller(fv_decode_request_read(q, context, &d->arena, &d->answer)));
+    FV_TRY(fv_fail_caller(
+        fv_decode_request_read(q, context, d->w->opt.speculate, &d->arena, &d->answer)));
     d->answer.request_id = d->id = q->request_id;
     d->answer.tenant = q->tenant;
     d->answer.tenant_bytes = q->tenant_kv_bytes;
@@ -342,6 +358,7 @@ static fv_status read_request(decode *d, grpc_byte_buffer *message) {
     const fv_grammar_spec *form = &d->answer.rules.grammar;
     d->formed = form->kind != 0;
     if (!d->formed) return fv_jobs_post(d->w->jobs, &d->begin);
+    d->answer.rules.compiled = fv_forms_result(&d->beginning);
     const fv_form_share share = share_of(d);
     fv_forms_add(d->w->forms, &d->beginning, form, &share, d->w->jobs, &d->begin);
     return FV_OK;

@@ -41,6 +41,7 @@ typedef struct request {
     char policy[FV_POLICY_TEXT_MAX + 1], tenant[FV_TENANT_NAME_MAX + 1];
     char adapter[FV_ADAPTER_DIGEST_MAX];
     fv_wire_link *link; /* owned; NULL: none */
+    int32_t *tail;      /* owned; NULL: none */
     fv_ticket ticket;
     fv_grant grant;
     bool granted;
@@ -50,6 +51,7 @@ typedef struct request {
 static void request_unref(request *r) {
     if (--r->refs > 0) return;
     free(r->link);
+    free(r->tail);
     free(r);
 }
 
@@ -131,6 +133,8 @@ static void send_grant(request *r) {
     m.credits = r->grant.credits;
     m.deadline_ms = (uint32_t)(1e3 * r->grant.lease_s);
     m.n_kept = r->grant.n_kept;
+    m.n_kept_tail = r->grant.n_kept_tail;
+    m.rest_most = r->grant.rest_most;
     fv_rpc_call_finish(r->call, fv_rpc_call_send(r->call, &m.base));
 }
 
@@ -146,12 +150,29 @@ static void on_offered(fv_rpc_op *op, bool ok) {
     request_unref(r);
 }
 
-static fv_status read_links(request *r, const ProtobufCBinaryData *links) {
+static fv_status read_links(request *r, const Fovea__Handoff__V1__OpenRequest *q) {
+    const ProtobufCBinaryData *links = &q->links;
+    if (q->n_names && q->n_names * FV_LINK_BYTES != links->len)
+        return FV_FAIL(FV_EINVAL, "the prompt has %zu names of links, and %zu bytes of links",
+                       q->n_names, links->len);
     if (links->len == 0) return FV_OK;
     r->link = malloc(FV_LINKS_MAX * sizeof *r->link);
     if (!r->link) return FV_FAIL(FV_ENOMEM, "out of memory for the links of a prompt");
     r->open.hello.link = r->link;
-    return fv_links_get(links->data, links->len, r->link, &r->open.hello.n_link);
+    FV_TRY(fv_links_get(links->data, links->len, r->link, &r->open.hello.n_link));
+    for (size_t i = 0; i < q->n_names; i++) r->link[i].name = q->names[i];
+    return FV_OK;
+}
+
+static fv_status read_tail(request *r, const uint32_t *id, size_t n) {
+    if (n == 0) return FV_OK;
+    if (n > FV_TAIL_MAX) return FV_FAIL(FV_EINVAL, "tail has %zu ids; at most %d", n, FV_TAIL_MAX);
+    r->tail = malloc(n * sizeof *r->tail);
+    if (!r->tail) return FV_FAIL(FV_ENOMEM, "out of memory for the ids of a prompt");
+    for (size_t i = 0; i < n; i++) r->tail[i] = id[i] <= INT32_MAX ? (int32_t)id[i] : -1;
+    r->open.hello.tail = r->tail;
+    r->open.hello.n_tail = (uint32_t)n;
+    return FV_OK;
 }
 
 static fv_status open_message(fv_rpc_call *c, grpc_byte_buffer *message) {
@@ -198,7 +219,9 @@ static fv_status open_message(fv_rpc_call *c, grpc_byte_buffer *message) {
     r->open.age_s = 1e-3 * q->age_ms;
     r->open.wait_s = 1e-3 * q->wait_ms;
     r->open.resolved = on_resolved;
-    FV_TRY(read_links(r, &q->links)); /* the end of the call frees r */
+    hello->may_leave_rest = q->may_leave_rest;
+    FV_TRY(read_links(r, q)); /* the end of the call frees r */
+    FV_TRY(read_tail(r, q->tail, q->n_tail));
     r->refs++;
     fv_status st = fv_jobs_post(r->w->jobs, &r->job);
     if (st != FV_OK) r->refs--;

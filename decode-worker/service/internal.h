@@ -7,6 +7,7 @@
 #include "common/jobs.h"
 #include "decode-worker/schedule/opens.h"
 #include "decode-worker/schedule/scheduler.h"
+#include "decode-worker/service/draft.h"
 #include "decode-worker/service/pair.h"
 #include "decode-worker/service/worker.h"
 #include "handoff.pb-c.h"
@@ -21,6 +22,7 @@ struct fv_decode_worker {
     /* for the computing thread, once it runs */
     fv_kv_pool *pool, *probe_pool;
     fv_prefixes *prefixes;
+    fv_kept_log *kept; /* of prefixes, for the routers */
     fv_probe_clock probe;
     fv_receiver *receiver;
     fv_opens opens;
@@ -28,12 +30,13 @@ struct fv_decode_worker {
     bool leaving; /* draining has begun */
     fv_conversations *conversations;
     fv_scheduler *answers;
+    fv_worker_draft draft;
     /* written by the computing thread, read by the loop */
     struct {
         atomic_uint n_running, n_queued, n_kept, n_waiting, n_paused, n_unread, n_prefixes;
         atomic_ullong n_preempted, bytes_granted, bytes_held, bytes_kept, bytes_waiting, n_done,
-            n_failed, tokens_out, entries_evicted, tokens_recompressed, bytes_prefixes,
-            bytes_prefixes_idle, n_prefixes_given_up;
+            n_failed, tokens_out, entries_evicted, tokens_recompressed, tokens_drafted, drafts_kept,
+            bytes_prefixes, bytes_prefixes_idle, n_prefixes_given_up;
     } load;
     atomic_ullong handoffs[FV_N_HANDOFF_COUNT]; /* fv_receiver_counters */
     struct {
@@ -68,10 +71,10 @@ fv_status fv_ticket_read(const ProtobufCBinaryData *id, uint64_t epoch, fv_ticke
 fv_status fv_conversation_read(const ProtobufCBinaryData *id, uint8_t out[16]);
 
 /* request.c: fills a request that is {0}; it points into the message and the arena. `context`: the
- * checkpoint's. */
+ * checkpoint's. `speculates`: whether answers run drafts if the request does not say. */
 typedef Fovea__Handoff__V1__DecodeRequest fv_decode_message;
-fv_status fv_decode_request_read(const fv_decode_message *q, int32_t context, fv_arena *a,
-                                 fv_answer *x);
+fv_status fv_decode_request_read(const fv_decode_message *q, int32_t context, bool speculates,
+                                 fv_arena *a, fv_answer *x);
 
 /* record.c: records a successful answer in the worker's metrics. */
 void fv_answer_record(const fv_answer_report *r, bool follows);

@@ -33,7 +33,7 @@ typedef struct fv_links_in {
 
 /* Returns frame number `turn` of link `number`, or NULL if it has not arrived. The frame stays until
  * fv_link_free_slot frees its slot. */
-fv_link_slot *fv_link_frame(fv_links_in *p, uint64_t number, uint64_t turn);
+fv_link_slot *fv_link_frame(fv_links_in *all, uint64_t number, uint64_t turn);
 void fv_link_free_slot(fv_link_slot *place);
 
 /* Ends all links without an error. */

@@ -10,6 +10,9 @@ void fv_answer_record(const fv_answer_report *r, bool follows) {
         fv_metric_observe(FV_METRIC_HANDOFF_TIME, FV_PHASE_ATTACH, r->s_attach, NULL);
     }
     fv_metric_observe(FV_METRIC_STEP_TIME, FV_STEP_DECODE, r->s_decode, NULL);
+    fv_metric_add(FV_METRIC_DRAFTS, FV_DRAFTS_KEPT, (double)r->n_drafts_kept);
+    fv_metric_add(FV_METRIC_DRAFTS, FV_DRAFTS_REJECTED, (double)(r->n_drafted - r->n_drafts_kept));
+    if (r->s_drafts_saved > 0) fv_metric_add(FV_METRIC_DRAFTS_SAVED, 0, r->s_drafts_saved);
     if (r->recompressed.rows)
         fv_metric_observe(FV_METRIC_STEP_TIME, FV_STEP_RECOMPRESS, r->recompressed.seconds, NULL);
 }

@@ -7,7 +7,7 @@
 
 typedef fv_decode_message request_message;
 
-enum { SHARE_MAX = 128 };
+enum { SHARE_MAX = 128, PREDICTION_MAX = 1 << 16 };
 static const double WEIGHT_MAX = 1e6;
 
 static fv_status read_handoff(const request_message *q, fv_answer *x) {
@@ -53,8 +53,8 @@ static fv_status read_share(const request_message *q, fv_answer *x) {
     return FV_OK;
 }
 
-fv_status fv_decode_request_read(const request_message *q, int32_t context, fv_arena *a,
-                                 fv_answer *x) {
+fv_status fv_decode_request_read(const request_message *q, int32_t context, bool speculates,
+                                 fv_arena *a, fv_answer *x) {
     if (q->max_tokens == 0 || q->max_tokens > INT32_MAX)
         return FV_FAIL(FV_EINVAL, "max_tokens is %u; it must be 1..%d", q->max_tokens, INT32_MAX);
     if (q->n_logprobs > FV_MAX_LOGPROBS)
@@ -70,6 +70,12 @@ fv_status fv_decode_request_read(const request_message *q, int32_t context, fv_a
     x->include_stop = q->include_stop;
     x->continue_text = q->continue_text;
     x->digests = q->digests;
+    x->n_prediction = strlen(q->prediction);
+    if (x->n_prediction > PREDICTION_MAX)
+        return FV_FAIL(FV_EINVAL, "prediction has %zu bytes; the limit is %d", x->n_prediction,
+                       PREDICTION_MAX);
+    x->prediction = q->prediction;
+    x->speculate = q->speculation_case ? q->speculate : speculates || x->n_prediction > 0;
     x->keep_s = 1e-3 * (double)q->keep_ms;
     FV_TRY(fv_request_rules(q->rules, q->reasoning, a, &x->rules));
     x->rules.reasoning = q->thinks    ? FV_REASONING_OPEN

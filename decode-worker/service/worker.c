@@ -19,12 +19,15 @@ fv_decode_options fv_decode_options_default(void) {
                                               .kv_dtype = FV_F32,
                                               .batch_max = 64,
                                               .prompt_tokens = 256,
+                                              .rest_most = 256,
                                               .queue_max = 256,
                                               .keep_s_max = 600,
+                                              .speculate = true,
                                               .probe_s = 5,
                                               .pairs_most = 8,
                                               .waiting_max = 256,
                                               .wait_s_max = 30,
+                                              .behind_s = 5,
                                               .grants = fv_grants_options_default()};
     o.grants.first_s = FIRST_S;
     return o;
@@ -204,11 +207,13 @@ static void run_drain(fv_job *job) {
 static void free_worker(fv_decode_worker *w) {
     fv_forms_close(w->forms);
     fv_scheduler_close(w->answers);
+    fv_worker_draft_close(&w->draft);
     fv_pulse_close(w->pulse);
     fv_conversations_close(w->conversations);
     fv_lengths_close(w->lengths);
     fv_receiver_close(w->receiver);
     fv_prefixes_close(w->prefixes);
+    fv_kept_log_close(w->kept);
     fv_kv_pool_close(w->pool);
     fv_kv_pool_close(w->probe_pool);
     free(w);
@@ -221,12 +226,16 @@ static fv_status open_stages(fv_decode_worker *w) {
     fv_probe_clock_init(&w->probe, w->opt.probe_s);
     FV_TRY(fv_kv_pool_open(e->be.device, &shape, w->opt.kv_bytes, &w->pool));
     FV_TRY(fv_kv_pool_open(e->be.device, &shape, 0, &w->probe_pool));
-    fv_prefixes_options prefixes = {
-        .pool = w->pool, .bytes_max = w->opt.prefix_bytes, .owner_max = w->opt.prefix_bytes / 2};
+    FV_TRY(fv_kept_log_open(FV_KEPT_LOG_MAX, &w->kept));
+    fv_prefixes_options prefixes = {.pool = w->pool,
+                                    .bytes_max = w->opt.prefix_bytes,
+                                    .owner_max = w->opt.prefix_bytes / 2,
+                                    .log = w->kept};
     FV_TRY(fv_prefixes_open(&prefixes, &w->prefixes));
     fv_receiver_options opt = {.pool = w->pool,
                                .adapters = &e->adapters,
                                .prefixes = w->prefixes,
+                               .rest_most = w->opt.rest_most,
                                .model = e->fingerprint,
                                .sums = fv_engine_sums(e),
                                .n_vocab = text->vocab,
@@ -238,7 +247,8 @@ static fv_status open_stages(fv_decode_worker *w) {
                           .pool = w->pool,
                           .bytes_max = w->opt.kv_bytes,
                           .most = w->opt.waiting_max,
-                          .wait_s_max = w->opt.wait_s_max};
+                          .wait_s_max = w->opt.wait_s_max,
+                          .behind_s = w->opt.behind_s};
     FV_TRY(fv_lengths_open(&w->lengths));
     if (!w->opt.reserve_all) w->opens.lengths = w->lengths;
     fv_conversations_options keep = {.bytes_max = w->opt.keep_bytes ? w->opt.keep_bytes
@@ -247,9 +257,13 @@ static fv_status open_stages(fv_decode_worker *w) {
     FV_TRY(fv_conversations_open(&keep, &w->conversations));
     FV_TRY(fv_scheduler_open(e, w->receiver, w->conversations, w->opt.batch_max,
                              w->opt.prompt_tokens, &fv_decode_hooks, &w->answers));
+    if (w->opt.draft)
+        FV_TRY(fv_worker_draft_open(w->opt.draft, e, w->opt.draft_kv_bytes, &w->draft));
+    fv_scheduler_draft_with(w->answers, w->draft.model);
     FV_TRY(fv_pulse_open(&w->pulse));
     fv_scheduler_follow(w->answers, w->pulse);
     fv_scheduler_measure(w->answers, w->lengths);
+    fv_scheduler_keep(w->answers, w->prefixes);
     return FV_OK;
 }
 
@@ -357,6 +371,8 @@ Fovea__Inference__V1__Load fv_decode_worker_load(const fv_decode_worker *w) {
     load.n_failed = atomic_load(&w->load.n_failed);
     load.tokens_out = atomic_load(&w->load.tokens_out);
     load.entries_evicted = atomic_load(&w->load.entries_evicted);
+    load.tokens_drafted = atomic_load(&w->load.tokens_drafted);
+    load.drafts_kept = atomic_load(&w->load.drafts_kept);
     load.tokens_recompressed = atomic_load(&w->load.tokens_recompressed);
     if (w->jobs) {
         load.n_queued += (uint32_t)fv_jobs_waiting(w->jobs);
@@ -364,6 +380,8 @@ Fovea__Inference__V1__Load fv_decode_worker_load(const fv_decode_worker *w) {
     }
     return load;
 }
+
+fv_kept_log *fv_decode_worker_kept(const fv_decode_worker *w) { return w->kept; }
 
 fv_pulse *fv_decode_worker_pulse(const fv_decode_worker *w) { return w->pulse; }
 

@@ -26,6 +26,7 @@
 #include "common/pulse.h"
 #include "decode-worker/receive/receive.h"
 #include "inference.pb-c.h"
+#include "kv/cache/kept_log.h"
 #include "model/engine.h"
 #include "rpc/server.h"
 #include "serving/caller.h"
@@ -40,16 +41,23 @@ typedef struct fv_decode_options {
     int32_t prompt_tokens; /* prompt rows of follow-ups in a step: bounds the others' wait */
     int32_t queue_max;     /* requests that wait for the computing thread; more are refused */
     size_t prefix_bytes; /* share of the pool for prompts that later ones reuse; 0: none are kept */
-    size_t keep_bytes;   /* share of the pool for kept conversations; 0: half of kv_bytes */
-    double keep_s_max;   /* longest time that a conversation is kept; 0: none is */
-    double probe_s;      /* seconds without a token before the worker probes itself; 0: never */
+    int32_t
+        rest_most; /* tokens of a prompt's end that are computed here if all others are kept; 0: none */
+    size_t keep_bytes; /* share of the pool for kept conversations; 0: half of kv_bytes */
+    double keep_s_max; /* longest time that a conversation is kept; 0: none is */
+    double probe_s;    /* seconds without a token before the worker probes itself; 0: never */
     const fv_peer_ops *pairs; /* operations of peer links; NULL: the worker offers none */
     int32_t pairs_most;       /* maximum number of peer links */
     fv_grants_options grants; /* fv_grants_options_default() */
     int32_t waiting_max;      /* Opens that wait for memory; more are refused */
     double wait_s_max;        /* longest time that an Open waits */
+    double
+        behind_s; /* longest time that an Open waits for a prompt that is on its way here already; 0: none does */
     /* Reserve memory for all tokens that an answer may have when it begins; otherwise for as many as are expected. */
     bool reserve_all;
+    bool speculate;                 /* answers run drafts if their requests do not say */
+    const fv_engine_options *draft; /* of the draft model, read by `open`; NULL: none */
+    size_t draft_kv_bytes;          /* limit of its KV; 0: none */
     /* Called on the loop thread when memory was taken or freed, when the requests waiting for it changed,
      * or the number of answers whose readers do not read. May be NULL. */
     void (*on_change)(void *user);
@@ -84,6 +92,9 @@ void fv_decode_worker_drain(fv_decode_worker *w);
 /* Returns whether a draining worker has nothing in hand. From then on it refuses every Open, so that its server
  * may stop: each granted hand-off has become an answer, or its lease has expired. */
 bool fv_decode_worker_idle(const fv_decode_worker *w);
+
+/* Returns what the worker keeps of prompts, for its routers; valid until `closed`. */
+fv_kept_log *fv_decode_worker_kept(const fv_decode_worker *w);
 
 /* Returns the list of running answers; valid until `closed`. */
 fv_pulse *fv_decode_worker_pulse(const fv_decode_worker *w);

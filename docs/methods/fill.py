@@ -43,6 +43,12 @@ def parameters(method):
         yield line([f"`{p['name']}`", f"`{p['default']}`", values(p), cell(p["meaning"])])
 
 
+def depends(method):
+    """What else would have to be the same for the same result (policy/depends.h)."""
+    yield ""
+    yield f"Its result for an image depends on: {', '.join(method['depends_on']) or 'nothing'} ([what that means](../CACHE.md#what-depends-on-what))."
+
+
 def measured(name, report):
     """The rows of the comparison that are of this method alone."""
     rows = of_group(report, "all")
@@ -62,6 +68,7 @@ def measured(name, report):
 
 def block(name, method, report):
     yield from parameters(method)
+    yield from depends(method)
     yield from measured(name, report)
 
 

@@ -17,6 +17,7 @@ enum {
     VQA_ANSWERS_MIN = 4, /* one is left out; three of the others make a full score */
     TOKENS = 32,
     TOKENS_MAX = 1024,
+    DOCUMENT_MAX = 1 << 20,
     ITEMS_MAX = 1 << 20,
     PATH_CAP = 4096,
 };
@@ -75,8 +76,9 @@ static fv_status take_texts(const reading *r, const json_t *line, const char *ke
 }
 
 static fv_status check_keys(const reading *r, json_t *line) {
-    static const char *const known[] = {"image",   "images", "question",   "answers",
-                                        "choices", "metric", "max_tokens", "id"};
+    static const char *const known[] = {"image",    "images",  "question",   "answers",
+                                        "choices",  "metric",  "max_tokens", "id",
+                                        "document", "needles", "begin"};
     const char *key;
     json_t *value;
     json_object_foreach(line, key, value) {
@@ -86,7 +88,7 @@ static fv_status check_keys(const reading *r, json_t *line) {
         if (!found)
             return FV_FAIL(FV_EDATA,
                            "%s: unknown key '%s'; known: image, images, question, answers, "
-                           "choices, metric, max_tokens, id",
+                           "choices, metric, max_tokens, id, document, needles, begin",
                            r->where, key);
     }
     return FV_OK;
@@ -127,6 +129,51 @@ static fv_status take_images(reading *r, const json_t *line, fv_benchmark_item *
         if (st != FV_OK) return fv_fail_prefix(st, "%s: key '%s'", r->where, key);
     }
     return FV_OK;
+}
+
+/* ---- documents ----------------------------------------------------------------------------- */
+
+static fv_status take_optional(const reading *r, const json_t *line, const char *key, size_t most,
+                               char **out) {
+    const json_t *value = json_object_get(line, key);
+    return value ? take_text(r, key, value, most, out) : FV_OK;
+}
+
+static fv_status take_needles(const reading *r, const json_t *line, fv_benchmark_item *x) {
+    const json_t *list = json_object_get(line, "needles"), *needle;
+    size_t i;
+    if (!list) return FV_OK;
+    if (!json_is_array(list) || json_array_size(list) < 1 ||
+        json_array_size(list) > FV_BENCHMARK_NEEDLES)
+        return FV_FAIL(FV_EDATA, "%s: key 'needles' must be a list of 1 to %d objects", r->where,
+                       FV_BENCHMARK_NEEDLES);
+    json_array_foreach(list, i, needle) {
+        const json_t *depth = json_object_get(needle, "depth");
+        const double at = json_number_value(depth), last = i ? x->needle[i - 1].depth : 0;
+        if (json_object_size(needle) != 2 || !json_is_number(depth) || !(at >= last && at <= 1))
+            return FV_FAIL(FV_EDATA,
+                           "%s: key 'needles': each is a 'text' and a 'depth' from 0 to 1, in "
+                           "ascending order",
+                           r->where);
+        FV_TRY(
+            take_text(r, "text", json_object_get(needle, "text"), ANSWER_MAX, &x->needle[i].text));
+        x->needle[x->n_needle++].depth = at;
+    }
+    return FV_OK;
+}
+
+static fv_status take_document(const reading *r, const json_t *line, fv_benchmark_item *x) {
+    static const char *const needed[] = {"needles", "begin"};
+    for (size_t i = 0; !json_object_get(line, "document") && i < sizeof needed / sizeof *needed;
+         i++)
+        if (json_object_get(line, needed[i]))
+            return FV_FAIL(FV_EDATA, "%s: key '%s' needs the key 'document'", r->where, needed[i]);
+    FV_TRY(take_optional(r, line, "document", DOCUMENT_MAX, &x->document));
+    FV_TRY(take_optional(r, line, "begin", ANSWER_MAX, &x->begin));
+    if (x->document && (json_object_get(line, "image") || json_object_get(line, "images")))
+        return FV_FAIL(FV_EDATA, "%s: key 'document': give a document or images, not both",
+                       r->where);
+    return take_needles(r, line, x);
 }
 
 /* ---- questions and answers ----------------------------------------------------------------- */
@@ -185,10 +232,22 @@ static fv_status take_metric(const reading *r, const json_t *line, fv_benchmark_
     return x->metric == FV_METRIC_CHOICE ? find_right(r, x) : FV_OK;
 }
 
+/* A document without a question is for --follow, which needs no answers. */
+static fv_status check_no_question(const reading *r, const json_t *line) {
+    static const char *const asked[] = {"answers", "choices", "metric",
+                                        "begin",   "needles", "max_tokens"};
+    for (size_t i = 0; i < sizeof asked / sizeof *asked; i++)
+        if (json_object_get(line, asked[i]))
+            return FV_FAIL(FV_EDATA, "%s: key '%s' needs the key 'question'", r->where, asked[i]);
+    return FV_OK;
+}
+
 static fv_status take_line(reading *r, json_t *line, fv_benchmark_item *x) {
     int32_t n = 0;
     FV_TRY(check_keys(r, line));
-    FV_TRY(take_images(r, line, x));
+    FV_TRY(take_document(r, line, x));
+    if (!x->document) FV_TRY(take_images(r, line, x));
+    if (x->document && !json_object_get(line, "question")) return check_no_question(r, line);
     if (!json_is_string(json_object_get(line, "question")))
         return FV_FAIL(FV_EDATA, "%s: key 'question' must be a text", r->where);
     FV_TRY(take_texts(r, line, "question", QUESTION_MAX, 1, &x->question, &n));
@@ -213,6 +272,9 @@ static void free_item(fv_benchmark_item *x) {
     for (int32_t i = 0; i < x->n_image; i++) free(x->image[i]);
     for (int32_t i = 0; i < x->n_answer; i++) free(x->answer[i]);
     for (int32_t i = 0; i < x->n_choice; i++) free(x->choice[i]);
+    for (int32_t i = 0; i < x->n_needle; i++) free(x->needle[i].text);
+    free(x->document);
+    free(x->begin);
 }
 
 void fv_benchmark_free(fv_benchmark *b) {
@@ -233,6 +295,10 @@ static fv_status add_line(reading *r, const char *text, size_t n, int32_t number
     x->line = number;
     fv_status st = take_line(r, line, x);
     json_decref(line);
+    b->n_document += x->document != NULL;
+    if (st == FV_OK && b->n_document != 0 && b->n_document != b->n_item)
+        st = FV_FAIL(FV_EDATA, "%s: items with documents and items with images need a file each",
+                     r->where);
     return st;
 }
 

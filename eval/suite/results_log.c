@@ -20,10 +20,11 @@ json_t *fv_results_log_head_json(const fv_results_log_head *h) {
     for (int32_t i = 0; i < h->n_policy; i++)
         json_array_append_new(policies, json_string(h->policy[i]));
     return json_pack(
-        "{s:i, s:s, s:s*, s:s, s:s, s:s, s:s*, s:s*, s:s*, s:s*, s:i, s:i, s:o, s:o}", "form", FORM,
-        "checkpoint", h->checkpoint, "measured", h->measured, "by", h->by, "dialog", h->dialog,
-        "first", h->first, "kv_dtype", h->kv_dtype, "compute", h->compute, "data",
-        h->suite.benchmark ? h->suite.benchmark->digest : NULL, "scenes",
+        "{s:i, s:s, s:s*, s:s, s:s, s:s, s:s*, s:s*, s:s*, s:o*, s:s*, s:i, s:i, s:o, s:o}", "form",
+        FORM, "checkpoint", h->checkpoint, "measured", h->measured, "by", h->by, "dialog",
+        h->dialog, "first", h->first, "kv_dtype", h->kv_dtype, "compute", h->compute, "data",
+        h->suite.benchmark ? h->suite.benchmark->digest : NULL, "span_as_visual",
+        h->span ? json_integer(h->span) : NULL, "scenes",
         h->suite.benchmark ? NULL
         : h->suite.rich    ? "rich"
                            : "plain",

@@ -23,6 +23,7 @@ typedef struct fv_results_log_head {
     const char *first;      /* "held" or "prefill": KV that the first token is computed from; absent
                              * in a log: "prefill" */
     const char *kv_dtype;   /* of the KV store; NULL: a fleet's own; absent in a log: f32 */
+    int32_t span;           /* tokens of a document that are taken for an image's; 0: none */
     const char *compute;    /* of products; NULL: a fleet's own; absent in a log: f32 */
     int32_t n_policy;
     const char *const *policy; /* [n_policy] text forms with every parameter; "exact" */

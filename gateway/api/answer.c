@@ -158,9 +158,16 @@ static json_t *usage_json(const fv_api_usage *u) {
                           "completion_tokens", (json_int_t)u->n_answer, "total_tokens",
                           (json_int_t)(u->n_prompt + u->n_answer), "prompt_tokens_details",
                           "cached_tokens", (json_int_t)u->n_cached);
+    json_t *details = u->thinks || u->n_drafted ? json_object() : NULL;
     if (u->thinks)
-        json_object_set_new(o, "completion_tokens_details",
-                            json_pack("{s:I}", "reasoning_tokens", (json_int_t)u->n_thought));
+        json_object_set_new(details, "reasoning_tokens", json_integer((json_int_t)u->n_thought));
+    if (u->n_drafted) {
+        json_object_set_new(details, "accepted_prediction_tokens",
+                            json_integer((json_int_t)u->n_drafts_kept));
+        json_object_set_new(details, "rejected_prediction_tokens",
+                            json_integer((json_int_t)(u->n_drafted - u->n_drafts_kept)));
+    }
+    if (details) json_object_set_new(o, "completion_tokens_details", details);
     return o;
 }
 

@@ -17,10 +17,11 @@ typedef struct fv_api_names {
 } fv_api_names;
 
 typedef struct fv_api_usage {
-    uint64_t n_prompt, n_answer; /* tokens */
-    bool thinks;                 /* the model's reasoning is told apart: */
-    uint64_t n_thought;          /* these tokens of the answer */
-    uint64_t n_cached;           /* of n_prompt, those kept from earlier prompts */
+    uint64_t n_prompt, n_answer;       /* tokens */
+    bool thinks;                       /* the model's reasoning is told apart: */
+    uint64_t n_thought;                /* these tokens of the answer */
+    uint64_t n_cached;                 /* of n_prompt, those kept from earlier prompts */
+    uint64_t n_drafted, n_drafts_kept; /* Report's */
 } fv_api_usage;
 
 enum { FV_API_CALL_ID_MAX = 32 };

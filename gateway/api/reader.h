@@ -168,6 +168,8 @@ const char *fv_api_response_field_name(int32_t i);
 /* template.c: read the fields of these names. _template_end completes the chat of the message. */
 fv_status fv_api_add_generation_prompt(fv_api_reader *r, const fv_json_event *e);
 fv_status fv_api_continue_final_message(fv_api_reader *r, const fv_json_event *e);
+fv_status fv_api_speculate(fv_api_reader *r, const fv_json_event *e);
+fv_status fv_api_prediction(fv_api_reader *r, const fv_json_event *e);
 fv_status fv_api_add_special_tokens(fv_api_reader *r, const fv_json_event *e);
 fv_status fv_api_template_variables(fv_api_reader *r, const fv_json_event *e);
 fv_status fv_api_reasoning_effort(fv_api_reader *r, const fv_json_event *e);

@@ -304,6 +304,8 @@ static const field fields[] = {
     {READ("conversation", ANSWERS, read_conversation)},
     {READ("cache_salt", ANSWERS, read_salt)},
     {READ("cache", ANSWERS, read_cache)},
+    {READ("speculate", ANY, fv_api_speculate)},
+    {READ("prediction", ANSWERS, fv_api_prediction)},
     {FLAG("return_token_strs", FV_API_TOKENS, texts)},
     {READ("add_special_tokens", ALL, fv_api_add_special_tokens)},
     {READ("add_generation_prompt", FV_API_CHAT | FV_API_TOKENS, fv_api_add_generation_prompt)},

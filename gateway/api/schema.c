@@ -50,6 +50,11 @@ static const struct compound {
      "\"maxLength\": 128}}"},
     {"truncation", 0, "{\"enum\": [\"auto\", \"disabled\"]}"},
     {"include", 0, "{\"type\": \"array\", \"items\": {\"type\": \"string\"}}"},
+    {"speculate", 0, "{\"type\": \"boolean\"}"},
+    {"prediction", 0,
+     "{\"type\": \"object\", \"required\": [\"type\", \"content\"], \"properties\": {\"type\": "
+     "{\"enum\": [\"content\"]}, \"content\": {\"anyOf\": [" TEXT
+     ", {\"type\": \"array\", \"items\": {\"type\": \"object\"}}]}}}"},
     {"add_special_tokens", 0, "{\"type\": \"boolean\"}"},
 };
 

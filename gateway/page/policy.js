@@ -78,7 +78,7 @@ function stage(name) {
   const chosen = choices[name];
   select.value = chosen?.method ?? "";
   const method = methods.find((m) => m.name === chosen?.method);
-  const more = method ? [element("p", {}, method.summary, " ", element("small", {}, method.source)), ...(method.params ?? []).map((p) => parameter(chosen, p))] : [];
+  const more = method ? [element("p", {}, method.summary, " ", element("small", {}, method.source)), element("p", {}, element("small", {}, `Depends on: ${(method.depends_on ?? []).join(", ") || "nothing"}.`)), ...(method.params ?? []).map((p) => parameter(chosen, p))] : [];
   return element("fieldset", {}, element("legend", {}, name), select, ...more);
 }
 

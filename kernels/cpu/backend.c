@@ -12,6 +12,7 @@
 #include "common/log.h"
 #include "kernels/cpu/check.h"
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/group_sums.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/threads.h"
 #include "packed/forms.h"
@@ -30,6 +31,8 @@ struct cpu {
     size_t shared_bytes;
     char *ordered; /* owned; x with its columns in a weight's order */
     size_t ordered_bytes;
+    char *sums; /* owned; sums of groups of x's columns */
+    size_t sums_bytes;
     cpu *part; /* owned, one per thread, for items of cpu_each; NULL until its first call */
 };
 
@@ -41,12 +44,14 @@ static void discard(cpu *c) {
         free(c->part[i].scratch);
         free(c->part[i].shared);
         free(c->part[i].ordered);
+        free(c->part[i].sums);
     }
     free(c->part);
     if (c->threads) fv_threads_close(c->threads);
     free(c->scratch);
     free(c->shared);
     free(c->ordered);
+    free(c->sums);
     free(c->isa);
     free(c);
 }
@@ -136,7 +141,8 @@ static fv_product product_of(const fv_backend *be, const fv_linear_args *a, cons
     if (w->dtype == FV_INT8 && !w->quant->group) return FV_PRODUCT_INT8;
     if (w->dtype == FV_INT8 && w->quant->group <= 32 && !w->quant->min && !w->quant->table)
         return FV_PRODUCT_INT8_GROUPS;
-    if (w->dtype == FV_INT4 && w->quant->integers) return FV_PRODUCT_INT4_GROUPS;
+    if (w->quant && w->quant->integers)
+        return w->dtype == FV_INT4 ? FV_PRODUCT_INT4_GROUPS : FV_PRODUCT_INT8_GROUPS;
     return w->quant || (be->compute == FV_COMPUTE_BF16 && !a->in_f32) ? FV_PRODUCT_BF16
                                                                       : FV_PRODUCT_F32;
 }
@@ -181,6 +187,41 @@ static fv_status order_x(cpu *c, const int32_t *order, fv_tensor *x) {
     return FV_OK;
 }
 
+/* Adds what products in integers lack to y of the parts whose offsets are in groups of this size (kernels/ops.h). */
+static fv_status add_offsets_in(cpu *c, const fv_linear_args *a, int32_t group) {
+    const int32_t groups = (int32_t)div_up(a->x.cols, group);
+    const size_t bytes = (size_t)a->x.rows * (size_t)groups * sizeof(float);
+    FV_TRY(reserve(&c->sums, &c->sums_bytes, bytes, 1));
+    const fv_tensor sums = fv_tensor_of(c->sums, FV_F32, a->x.rows, groups);
+    const fv_group_sums_args of = {&a->x, &sums, group};
+    FV_TRY(run_rows(c, (fv_cpu_rows){a->x.rows, a->x.cols}, fv_group_sums, &of));
+    fv_linear_args add = {.x = sums};
+    for (int i = 0; i < a->n_part; i++) {
+        const fv_quant *q = a->part[i].w.quant;
+        if (!q->offset || q->group != group) continue;
+        add.part[add.n_part++] = (fv_linear_part){
+            .w = fv_tensor_of((void *)(uintptr_t)q->offset, FV_F32, a->part[i].w.rows, groups),
+            .y = a->part[i].y,
+            .accumulate = true};
+    }
+    fv_gemm_call g = {.product = FV_PRODUCT_F32, .a = &add};
+    g.impl = fv_gemm_choose(c->isa, g.product, &add, &add.part[0].w);
+    return multiply(c, &g);
+}
+
+static fv_status add_offsets(cpu *c, const fv_linear_args *a) {
+    for (int i = 0; i < a->n_part; i++) {
+        const fv_quant *q = a->part[i].w.quant;
+        bool done = !q->offset;
+        for (int j = 0; j < i && !done; j++) {
+            const fv_quant *before = a->part[j].w.quant;
+            done = before->offset && before->group == q->group;
+        }
+        if (!done) FV_TRY(add_offsets_in(c, a, q->group));
+    }
+    return FV_OK;
+}
+
 /* Computes part i and those after it that the same implementation multiplies by x in the same order; sets their bits
  * in *done. */
 static fv_status linear_from(fv_backend *be, const fv_linear_args *a, int i, unsigned *done) {
@@ -200,7 +241,9 @@ static fv_status linear_from(fv_backend *be, const fv_linear_args *a, int i, uns
         *done |= 1u << i;
     }
     if (order) FV_TRY(order_x(c, order, &some.x));
-    return multiply(c, &g);
+    FV_TRY(multiply(c, &g));
+    bool integers = g.product == FV_PRODUCT_INT8_GROUPS || g.product == FV_PRODUCT_INT4_GROUPS;
+    return integers ? add_offsets(c, &some) : FV_OK;
 }
 
 static fv_status check_part(const fv_linear_args *a, const fv_linear_part *p) {
@@ -211,9 +254,11 @@ static fv_status check_part(const fv_linear_args *a, const fv_linear_part *p) {
     assert(!a->in_f32 || p->w.dtype == FV_F32);
     assert(!p->w.quant == (p->w.dtype < FV_N_DTYPE));
     assert(!p->w.quant || p->w.quant->group % (p->w.dtype == FV_INT4 ? 32 : 16) == 0);
-    assert(!p->w.quant || !p->w.quant->integers || (!p->w.quant->zero && !p->w.quant->min));
+    assert(!p->w.quant || !p->w.quant->offset || p->w.quant->integers);
     assert(!p->w.quant || !p->w.quant->table || (!p->w.quant->zero && !p->w.quant->integers));
     assert(!p->w.quant || !p->w.quant->order || p->w.quant->group);
+    assert(!p->w.quant || !p->w.quant->integers || p->w.quant->group == 16 ||
+           (p->w.quant->group && p->w.quant->group % 32 == 0));
     if (p->w.dtype == FV_INT8 && !p->w.quant->group && p->w.cols > FV_INT8_MAX_K)
         return FV_FAIL(FV_EUNSUPPORTED,
                        "int8 weights of %d columns: at most %d can be summed exactly", p->w.cols,

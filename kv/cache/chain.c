@@ -72,7 +72,7 @@ static fv_status next_link(cutter *c, fv_chain_link *out) {
     else
         hash_text(c, &d);
     FV_TRY(fv_digest_end(&d, c->key.bytes));
-    *out = (fv_chain_link){c->key, c->end, c->n_text, c->n_visual};
+    *out = (fv_chain_link){c->key, c->end, c->n_text, c->n_visual, 0};
     return FV_OK;
 }
 
@@ -97,6 +97,20 @@ fv_status fv_chain_make(const fv_chain_base *base, const fv_chain_prompt *prompt
     FV_TRY(check_runs(prompt));
     FV_TRY(hash_base(base, &c.key));
     while (c.end < prompt->n) FV_TRY(next_link(&c, &link[n++]));
+    *n_link = n;
+    return FV_OK;
+}
+
+fv_status fv_chain_continue(const fv_chain_prompt *prompt, const fv_chain_link *from,
+                            fv_chain_link *link, int32_t *n_link) {
+    const fv_chain_prompt text = {.n = prompt->n, .ids = prompt->ids, .rope_map = prompt->rope_map};
+    cutter c = {.prompt = &text,
+                .end = from->end,
+                .n_text = from->n_text,
+                .n_visual = from->n_visual,
+                .key = from->key};
+    int32_t n = 0;
+    while (c.end < text.n) FV_TRY(next_link(&c, &link[n++]));
     *n_link = n;
     return FV_OK;
 }

@@ -29,6 +29,7 @@ typedef struct fv_chain_link {
     fv_chain_key key;
     int32_t end;              /* prompt rows (positions) covered, from the first on */
     int32_t n_text, n_visual; /* text rows and visual rows among them; their sum is `end` */
+    uint64_t name;            /* the routers' name of it (kv/cache/kept_log.h); 0: none */
 } fv_chain_link;
 
 /* The inputs that the KV of every row depends on. Texts are borrowed; NULL is like "". */
@@ -71,6 +72,12 @@ static inline int32_t fv_chain_links_max(int32_t n, int32_t n_visual) {
  * libcrypto failed. */
 fv_status fv_chain_make(const fv_chain_base *base, const fv_chain_prompt *prompt,
                         fv_chain_link *link, int32_t *n_link);
+
+/* Continues a chain after its link `from`, which must end where a segment of every longer prompt ends, too: with a run
+ * of visual rows, or at a multiple of FV_KV_BLOCK text rows. The rows after it are text; prompt->visual is not read. Writes the
+ * links after `from` as fv_chain_make would. Errors likewise. */
+fv_status fv_chain_continue(const fv_chain_prompt *prompt, const fv_chain_link *from,
+                            fv_chain_link *link, int32_t *n_link);
 
 /* Number of leading links that two chains have in common. */
 int32_t fv_chain_common(const fv_chain_link *a, int32_t n_a, const fv_chain_link *b, int32_t n_b);

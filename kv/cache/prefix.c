@@ -14,6 +14,7 @@ struct fv_prefix_cache {
     size_t bytes_max;
     fv_segments segments;
     uint64_t kept, given_up;
+    fv_kept_log *log; /* borrowed; NULL: none */
 };
 
 fv_status fv_prefix_cache_open(fv_device *dev, const fv_kv_shape *shape, size_t bytes_max,
@@ -50,6 +51,19 @@ int32_t fv_prefix_rows(const fv_prefix_cache *c, const fv_chain_link *link, int3
                        int32_t rows_max) {
     int32_t n = fv_prefix_links(c, link, n_link, rows_max);
     return n ? link[n - 1].end : 0;
+}
+
+void fv_prefix_cache_log(fv_prefix_cache *c, fv_kept_log *log) { c->log = log; }
+
+void fv_prefix_tell(const fv_prefix_cache *c, const fv_chain_link *link, int32_t n_link) {
+    double seconds = 0;
+    for (int32_t i = 0; i < n_link; i++) {
+        const fv_prefix_segment *x = fv_segments_find(&c->segments, &link[i].key);
+        if (!x) return;
+        seconds += x->seconds;
+        const fv_kept_change kept = {link[i].name, (uint32_t)link[i].end, (float)seconds};
+        if (link[i].name) fv_kept_log_keep(c->log, link[i].key.bytes, &kept);
+    }
 }
 
 /* Holds the segments of n links, which are kept. */
@@ -137,6 +151,7 @@ fv_status fv_prefix_read(const fv_prefix_cache *c, const fv_prefix *p, fv_kv *kv
                          int32_t l1) {
     for (int32_t l = l0; l < l1 && p->n_link; l++) {
         int32_t first = 0;
+        assert(l < p->segment[0]->n_layer);
         assert(fv_kv_len(kv, l, 0, FV_SEG_TEXT) == 0 && fv_kv_len(kv, l, 0, FV_SEG_VISUAL) == 0);
         FV_TRY(fv_kv_reserve(kv, l, p->n_text));
         for (int32_t i = 0; i < p->n_link; first += p->segment[i++]->n)
@@ -145,9 +160,28 @@ fv_status fv_prefix_read(const fv_prefix_cache *c, const fv_prefix *p, fv_kv *kv
     return FV_OK;
 }
 
+/* The residual stream of a segment. */
+static char *stream_of(const fv_prefix_cache *c, const fv_prefix_segment *x) {
+    return (char *)x->rows.data +
+           (size_t)x->n_layer * (size_t)c->n_kv * 2 * (size_t)x->n * c->row_bytes;
+}
+
+fv_status fv_prefix_read_stream(const fv_prefix_cache *c, const fv_prefix *p, void *x) {
+    char *at = x;
+    for (int32_t i = 0; i < p->n_link; i++) {
+        const fv_prefix_segment *s = p->segment[i];
+        size_t bytes = (size_t)s->n * s->stream_bytes;
+        assert(s->stream_bytes);
+        FV_TRY(c->device->ops->copy_async(c->device, at, stream_of(c, s), bytes));
+        at += bytes;
+    }
+    return FV_OK;
+}
+
 /* ---- keep -------------------------------------------------------------------------------- */
 
 static void give_up(fv_prefix_cache *c, fv_prefix_segment *x) {
+    fv_kept_log_drop(c->log, x->key.bytes);
     fv_segments_drop(&c->segments, x);
     c->given_up++;
 }
@@ -175,9 +209,11 @@ static place place_of(const fv_chain_link *link, int32_t i) {
 
 /* Makes a tenant's segment without rows yet, or NULL. */
 static fv_prefix_segment *make_segment(fv_prefix_cache *c, const char *tenant,
-                                       const fv_chain_link *link, int32_t i) {
+                                       const fv_chain_link *link, int32_t i, fv_prefix_form form) {
     place p = place_of(link, i);
-    size_t bytes = (size_t)c->n_layer * (size_t)c->n_kv * 2 * (size_t)p.n * c->row_bytes;
+    int32_t n_layer = form.n_layer ? form.n_layer : c->n_layer;
+    size_t row = (size_t)n_layer * (size_t)c->n_kv * 2 * c->row_bytes + form.stream_bytes;
+    size_t bytes = (size_t)p.n * row;
     size_t all = bytes + sizeof(fv_prefix_segment) + 2 * sizeof(void *);
     if (!make_room(c, tenant, all)) return NULL;
     fv_prefix_segment *x = calloc(1, sizeof *x);
@@ -185,6 +221,8 @@ static fv_prefix_segment *make_segment(fv_prefix_cache *c, const char *tenant,
     x->key = link[i].key;
     x->n = p.n;
     x->visual = p.seg == FV_SEG_VISUAL;
+    x->n_layer = n_layer;
+    x->stream_bytes = form.stream_bytes;
     x->bytes = all;
     fv_status st = fv_buf_alloc(c->device, bytes, FV_BUF_DEVICE, &x->rows);
     if (st == FV_OK) st = fv_segments_draft(&c->segments, tenant, x);
@@ -200,8 +238,8 @@ static void free_segment(fv_prefix_cache *c, fv_prefix_segment *x) {
     free(x);
 }
 
-void fv_prefix_draft_open(fv_prefix_cache *c, const char *tenant, const fv_chain_link *link,
-                          int32_t n_link, fv_prefix_draft *out) {
+void fv_prefix_draft_open_form(fv_prefix_cache *c, const char *tenant, const fv_chain_link *link,
+                               int32_t n_link, fv_prefix_form form, fv_prefix_draft *out) {
     fv_prefix_segment *x, **segment = calloc((size_t)n_link + 1, sizeof(fv_prefix_segment *));
     int32_t n = 0;
     *out = (fv_prefix_draft){0};
@@ -211,16 +249,33 @@ void fv_prefix_draft_open(fv_prefix_cache *c, const char *tenant, const fv_chain
         segment[n] = x;
     }
     *out = (fv_prefix_draft){.n_old = n, .link = link, .segment = segment};
-    while (n < n_link && (x = make_segment(c, tenant, link, n))) segment[n++] = x;
+    while (n < n_link && (x = make_segment(c, tenant, link, n, form))) segment[n++] = x;
     out->n_link = n;
+}
+
+void fv_prefix_draft_open(fv_prefix_cache *c, const char *tenant, const fv_chain_link *link,
+                          int32_t n_link, fv_prefix_draft *out) {
+    fv_prefix_draft_open_form(c, tenant, link, n_link, (fv_prefix_form){0}, out);
 }
 
 void fv_prefix_draft_copy(fv_prefix_cache *c, fv_prefix_draft *d, const fv_kv *kv, int32_t l0,
                           int32_t l1) {
     fv_status st = FV_OK;
-    for (int32_t l = l0; l < l1 && st == FV_OK; l++)
-        for (int32_t i = d->n_old; i < d->n_link && st == FV_OK; i++)
+    for (int32_t i = d->n_old; i < d->n_link; i++)
+        for (int32_t l = l0; l < l1 && l < d->segment[i]->n_layer && st == FV_OK; l++)
             st = copy_layer(c, kv, l, place_of(d->link, i), d->segment[i]->rows.data, false);
+    if (st != FV_OK) fv_prefix_draft_drop(c, d);
+}
+
+void fv_prefix_draft_copy_stream(fv_prefix_cache *c, fv_prefix_draft *d, const void *x) {
+    fv_status st = FV_OK;
+    for (int32_t i = d->n_old; i < d->n_link && st == FV_OK; i++) {
+        const fv_prefix_segment *s = d->segment[i];
+        size_t first = (size_t)(d->link[i].end - s->n), n = (size_t)s->n;
+        st = c->device->ops->copy_async(c->device, stream_of(c, s),
+                                        (const char *)x + first * s->stream_bytes,
+                                        n * s->stream_bytes);
+    }
     if (st != FV_OK) fv_prefix_draft_drop(c, d);
 }
 

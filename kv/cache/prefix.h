@@ -16,7 +16,7 @@
  * MEMORY is on the store's device, apart from the pool, and never exceeds bytes_max, bookkeeping included. When it is
  * full, the tenant that holds most, with what is being copied for it, gives up segments (segments.h says which), so each
  * of T tenants keeps up to a T-th whatever the others send. Segments that a request has taken stay. For the thread that computes. */
-#include "kv/cache/chain.h"
+#include "kv/cache/kept_log.h"
 #include "kv/kv.h"
 
 typedef struct fv_prefix_cache fv_prefix_cache; /* opaque */
@@ -25,6 +25,11 @@ typedef struct fv_prefix_cache fv_prefix_cache; /* opaque */
 fv_status fv_prefix_cache_open(fv_device *dev, const fv_kv_shape *shape, size_t bytes_max,
                                fv_prefix_cache **out);
 void fv_prefix_cache_close(fv_prefix_cache *c); /* nothing may be taken any more; NULL is fine */
+
+/* Tells the log from now on which links with names are kept, when they are told by fv_prefix_tell, and which are given up
+ * again. Borrowed. */
+void fv_prefix_cache_log(fv_prefix_cache *c, fv_kept_log *log);
+void fv_prefix_tell(const fv_prefix_cache *c, const fv_chain_link *link, int32_t n_link);
 
 /* A prefix that was taken. */
 typedef struct fv_prefix {
@@ -77,6 +82,14 @@ typedef struct fv_prefix_cost {
 void fv_prefix_keep(fv_prefix_cache *c, const char *tenant, const fv_chain_link *link,
                     int32_t n_link, const fv_prefix_cost *cost, const fv_kv *kv);
 
+/* The parts of a row that are kept. {0}: keys and values of all layers. A plan that goes on with all rows from layer n_layer on
+ * (policy/plan/prefix.h) has those of the layers before it, and the residual stream there. Chains of different forms have
+ * different bases. */
+typedef struct fv_prefix_form {
+    int32_t n_layer;     /* first layers; 0: all */
+    size_t stream_bytes; /* of a row of the residual stream */
+} fv_prefix_form;
+
 /* Segments that are being copied out of a store. */
 typedef struct fv_prefix_draft {
     int32_t n_link, n_old;              /* segments; the first n_old were kept already, and stay */
@@ -90,6 +103,16 @@ void fv_prefix_draft_open(fv_prefix_cache *c, const char *tenant, const fv_chain
                           int32_t n_link, fv_prefix_draft *out);
 void fv_prefix_draft_copy(fv_prefix_cache *c, fv_prefix_draft *d, const fv_kv *kv, int32_t l0,
                           int32_t l1);
+
+/* Opens a draft of a form other than {0}. Layers that the form lacks are not copied. */
+void fv_prefix_draft_open_form(fv_prefix_cache *c, const char *tenant, const fv_chain_link *link,
+                               int32_t n_link, fv_prefix_form form, fv_prefix_draft *out);
+
+/* Copies the residual stream of the prompt's rows, from the first on, to a draft; or of a prefix to x [rows]. x is on the
+ * cache's device. */
+void fv_prefix_draft_copy_stream(fv_prefix_cache *c, fv_prefix_draft *d, const void *x);
+fv_status fv_prefix_read_stream(const fv_prefix_cache *c, const fv_prefix *p, void *x);
+
 void fv_prefix_draft_keep(fv_prefix_cache *c, fv_prefix_draft *d, const fv_prefix_cost *cost);
 void fv_prefix_draft_drop(fv_prefix_cache *c, fv_prefix_draft *d);
 

@@ -24,8 +24,11 @@ typedef struct fv_prefix_segment {
     uint8_t tiers;  /* bit i: tier i beyond the cache has it, or had it (kv/tier/tier.h) */
     int32_t n_user; /* prefixes that hold it; it is not given up meanwhile */
     double seconds; /* that its rows took to compute */
-    fv_buf rows;    /* [layers, KV heads, keys and values, n] */
-    size_t bytes;   /* charged for all of it */
+    fv_buf
+        rows; /* [layers, KV heads, keys and values, n], then the residual stream [n] if it is kept */
+    int32_t n_layer;     /* layers of rows */
+    size_t stream_bytes; /* of a row of the residual stream; 0: it is not kept */
+    size_t bytes;        /* charged for all of it */
     fv_prefix_tenant *tenant;
     struct fv_prefix_segment *next_in_bucket;
     struct fv_prefix_segment *newer, *older; /* in its tenant's list */

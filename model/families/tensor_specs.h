@@ -58,6 +58,9 @@ typedef struct fv_tensor_spec {
     size_t offset; /* of the fv_tensor in that struct */
 } fv_tensor_spec;
 
+/* Names of experts' tensors have this behind their layer's prefix: "mlp.experts". */
+const char *fv_tensor_specs_experts(const fv_text_config *t);
+
 /* Lists the tensors that the network computes with, and those that the attention probabilities of
  * the next tower layer need (optional, for the condense stage). With `whole` also those that files
  * have but the family never uses (tower layers after the last feature layer, post_layernorm, a

@@ -46,8 +46,7 @@ static fv_status rows_for(fv_model_runner *st, int32_t rows, fv_tensor *out) {
     return FV_OK;
 }
 
-/* Selects the rows after which a token is sampled, contiguous, when accumulators wanted more rows
- * of the last layer. */
+/* Selects the rows whose logits are wanted, contiguous, when accumulators wanted more rows of the last layer. */
 static fv_status last_rows(fv_model_runner *st, const fv_step_seq *seq,
                            const fv_forward_batch *pass, fv_tensor *out) {
     fv_device *dev = fv_decoder_backend(st->dec)->device;
@@ -55,10 +54,12 @@ static fv_status last_rows(fv_model_runner *st, const fv_step_seq *seq,
     for (int32_t b = 0; b < pass->n_seq; b++) {
         end += pass->seq[b].wanted;
         if (seq[b].partial) continue;
-        fv_tensor to = fv_tensor_rows(pass->out, n, 1);
-        if (n++ < end - 1)
-            FV_TRY(dev->ops->copy_async(dev, to.data, fv_tensor_rows(pass->out, end - 1, 1).data,
+        for (int32_t at = end - 1 - seq[b].n_before; at < end; at++, n++) {
+            fv_tensor to = fv_tensor_rows(pass->out, n, 1);
+            if (n == at) continue;
+            FV_TRY(dev->ops->copy_async(dev, to.data, fv_tensor_rows(pass->out, at, 1).data,
                                         (size_t)to.cols * sizeof(float)));
+        }
     }
     *out = fv_tensor_rows(pass->out, 0, n);
     return FV_OK;
@@ -85,7 +86,7 @@ static fv_status run(fv_model_runner *st, const fv_step_seq *seq, int32_t n_seq,
     FV_TRY(FV_ARENA_NEW(&st->arena, n_seq, pass_seq));
     memset(seg, FV_SEG_TEXT, (size_t)rows);
     for (int32_t b = 0, at = 0; b < n_seq; at += seq[b++].n) {
-        assert(seq[b].n > 0);
+        assert(seq[b].n > 0 && seq[b].n_before < seq[b].n && !(seq[b].partial && seq[b].n_before));
         memcpy(ids + at, seq[b].ids, (size_t)seq[b].n * sizeof *ids);
         for (int32_t i = 0; i < seq[b].n; i++) pos[at + i] = seq[b].pos + i;
         pass_seq[b] = (fv_forward_seq){.kv = seq[b].kv,
@@ -94,7 +95,7 @@ static fv_status run(fv_model_runner *st, const fv_step_seq *seq, int32_t n_seq,
                                        .seg = seg + at,
                                        .ids = ids + at,
                                        .ids_from = seq[b].pos,
-                                       .wanted = seq[b].partial ? 0 : 1,
+                                       .wanted = seq[b].partial ? 0 : 1 + seq[b].n_before,
                                        .observe = fv_kv_get_sequence(seq[b].kv)->expand.on,
                                        .n = fv_kv_get_sequence(seq[b].kv)->n};
         n_whole += !seq[b].partial;

@@ -46,7 +46,8 @@ typedef struct fv_text_weights {
      * The table is only ever read row by row where the file is mapped. */
     fv_tensor input_table, input_project, input_norm;
     fv_text_layer *recurrent; /* [N, recurrent layers ahead of each]; absent without them */
-    fv_text_expert *expert;   /* [N, E]; NULL: experts are not apart */
+    /* [N + recurrent layers, E], those of recurrent layers last; NULL: experts are not apart */
+    fv_text_expert *expert;
     fv_tensor norm;           /* [1, d] */
     fv_tensor head;           /* [vocab, d]; the embedding itself when tied */
 } fv_text_weights;

@@ -58,6 +58,17 @@ static fv_status status_of(const fv_reply *reply) {
 
 /* ---- begin ----------------------------------------------------------------------------- */
 
+/* Points at the ids of the prompt's last tokens if they are text. */
+static void add_tail(fv_export *s) {
+    const fv_export_request *req = &s->req;
+    uint32_t n = 0, most = req->n < FV_TAIL_MAX ? (uint32_t)req->n : FV_TAIL_MAX;
+    if (s->hello.n_link == 0) return;
+    while (n < most && req->seg[(uint32_t)req->n - 1 - n] == FV_SEG_TEXT) n++;
+    s->hello.tail = req->ids + (uint32_t)req->n - n;
+    s->hello.n_tail = n;
+    s->hello.may_leave_rest = req->may_leave_rest;
+}
+
 static fv_status make_hello(fv_export *s) {
     const fv_plan *plan = s->req.plan;
     fv_compat_fields fields = {.model = s->req.model,
@@ -81,6 +92,7 @@ static fv_status make_hello(fv_export *s) {
     s->hello.n_reused_text = (uint32_t)fv_plan_reused_text(plan);
     FV_TRY(fv_export_links(s->req.chain, s->req.n_chain, &s->link, &s->hello.n_link));
     s->hello.link = s->link;
+    add_tail(s);
     return FV_OK;
 }
 
@@ -178,15 +190,29 @@ static fv_status send_grids(fv_export *s) {
     return fv_packet_write(&s->writer, section, &p, 1);
 }
 
-/* Says what is left out, because the other side has it. */
-static fv_status send_kept(fv_export *s) {
-    uint32_t n = s->opened.grant.n_kept;
-    void *bytes;
+/* Tokens with which the prompt begins and that the other side has. FV_EDATA: the grant makes no sense. */
+static fv_status kept_of(const fv_export *s, fv_wire_kept *out) {
+    uint32_t n = s->opened.grant.n_kept, tail = s->opened.grant.n_kept_tail;
+    *out = (fv_wire_kept){.n_link = n};
     if (n == 0) return FV_OK;
     if (n > s->hello.n_link)
         return FV_FAIL(FV_EDATA, "the decode worker has %u links of a prompt with %u", n,
                        s->hello.n_link);
-    fv_wire_kept kept = {n, s->link[n - 1].n_text, s->link[n - 1].n_visual};
+    const fv_wire_link *last = &s->link[n - 1];
+    if (tail > 0 && tail >= (uint32_t)s->req.n - last->n_text - last->n_visual)
+        return FV_FAIL(FV_EDATA, "the decode worker has %u tokens after %u of a prompt of %d", tail,
+                       last->n_text + last->n_visual, s->req.n);
+    out->n_text = last->n_text + tail;
+    out->n_visual = last->n_visual;
+    return FV_OK;
+}
+
+/* Says what is left out, because the other side has it. */
+static fv_status send_kept(fv_export *s) {
+    fv_wire_kept kept;
+    void *bytes;
+    FV_TRY(kept_of(s, &kept));
+    if (kept.n_link == 0) return FV_OK;
     s->kept[FV_SEG_TEXT] = (int32_t)kept.n_text;
     s->kept[FV_SEG_VISUAL] = (int32_t)kept.n_visual;
     FV_TRY(fv_packet_alloc(&s->writer, FV_WIRE_KEPT_BYTES, &bytes));
@@ -417,9 +443,11 @@ static fv_status send_data(fv_export *s, int32_t layer, fv_kv_segment seg) {
     return FV_OK;
 }
 
+/* Whether anything of a segment is sent: rows, or values of accumulators, which the other side never has. */
 static bool any_rows(const fv_export *s, int32_t layer, fv_kv_segment seg) {
+    const bool all = fv_accum_width(s->req.kv) > 0;
     for (int32_t g = 0; g < s->shape->n_kv; g++)
-        if (to_send(s, layer, g, seg) > 0) return true;
+        if (to_send(s, layer, g, seg) + (all ? s->kept[seg] : 0) > 0) return true;
     return false;
 }
 
@@ -548,6 +576,42 @@ fv_status fv_export_end(fv_export *s, const fv_first_token *first) {
     FV_TRY(fv_packet_end(&s->writer, s->rows));
     s->transfer->ops->commit(s->transfer, s->n_frame, on_committed, s);
     return s->committed ? status_of(&s->closed) : FV_OK;
+}
+
+/* Says of all layers that they have the kept rows and no others. */
+static fv_status send_no_rows(fv_export *s) {
+    int32_t n = s->shape->n_layer * s->shape->n_kv * FV_N_SEG;
+    uint32_t *x;
+    FV_TRY(numbers_for(s, n, &x));
+    for (int32_t i = 0; i < n; i++) x[i] = (uint32_t)s->kept[i % FV_N_SEG];
+    fv_section section = rows_section(FV_SECTION_ROWS, 0, FV_SEG_VISUAL, 0, 0);
+    section.layer1 = (uint16_t)s->shape->n_layer;
+    section.dtype = FV_WIRE_I32;
+    section.dims[0] = (uint32_t)s->shape->n_layer;
+    section.dims[1] = (uint32_t)s->shape->n_kv;
+    section.dims[2] = FV_N_SEG;
+    return fv_packet_write(&s->writer, section, &(fv_piece){x, (size_t)n * sizeof *x}, 1);
+}
+
+fv_status fv_export_rest(const fv_export *s, int32_t *n_kept, int32_t *rest) {
+    fv_wire_kept kept;
+    *n_kept = *rest = 0;
+    if (!s->answered || s->opened.status != FV_OK) return FV_OK;
+    FV_TRY(kept_of(s, &kept));
+    *n_kept = (int32_t)(kept.n_text + kept.n_visual);
+    uint32_t left = (uint32_t)(s->req.n - *n_kept);
+    bool all = kept.n_visual == s->hello.n_visual && kept.n_link > 0;
+    if (s->hello.may_leave_rest && all && left <= s->opened.grant.rest_most) *rest = (int32_t)left;
+    return FV_OK;
+}
+
+fv_status fv_export_leave_rest(fv_export *s) {
+    static const fv_first_token none = {.step = 0};
+    assert(s->next_layer == 0);
+    FV_TRY(start(s));
+    FV_TRY(send_no_rows(s));
+    s->next_layer = s->shape->n_layer;
+    return fv_export_end(s, &none);
 }
 
 fv_status fv_export_done(const fv_export *s, bool *done) {

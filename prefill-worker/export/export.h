@@ -29,6 +29,7 @@ typedef struct fv_export_request {
      * some, which are then not sent. Read by `begin` only; 0: everything is sent. */
     int32_t n_chain;
     const fv_chain_link *chain; /* [n_chain] */
+    bool may_leave_rest;        /* fv_export_leave_rest may follow the grant */
     int32_t max_tokens;         /* rows that the answer may add on the other side */
     fv_wire_sampling sampling;
     fv_grant_request asking;
@@ -57,6 +58,13 @@ fv_status fv_export_layers(fv_export *s, int32_t n_layer);
 
 /* Sends the first token and commits, after all layers were sent. Errors as above. */
 fv_status fv_export_end(fv_export *s, const fv_first_token *first);
+
+/* After the grant: how many tokens the other side has, and *rest: how many follow, if it can compute these; 0: it cannot.
+ * FV_EDATA: the grant makes no sense. */
+fv_status fv_export_rest(const fv_export *s, int32_t *n_kept, int32_t *rest);
+
+/* Commits without KV: the other side computes the rest of the prompt, and the first token. */
+fv_status fv_export_leave_rest(fv_export *s);
 
 /* *done: the other side has everything, verified, and waits for its ticket to be attached to. A
  * refusal is returned with its sentence. */

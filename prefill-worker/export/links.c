@@ -34,6 +34,7 @@ fv_status fv_export_links(const fv_chain_link *chain, int32_t n, fv_wire_link **
         memcpy(to->key, chain[i].key.bytes, sizeof to->key);
         to->n_text = (uint32_t)chain[i].n_text;
         to->n_visual = (uint32_t)chain[i].n_visual;
+        to->name = chain[i].name;
     }
     *link = out;
     return FV_OK;

@@ -128,11 +128,23 @@ static fv_status make_plan(fv_prefill_job *j) {
     return FV_OK;
 }
 
+/* Takes text for an image. Its tokens have no rows of embeddings that an image has: models that read these in
+ * another way, or rotate them by a grid, are left out. */
+static fv_status mark_visual(fv_prefill_job *j) {
+    const fv_text_config *c = &config(j)->text;
+    if (config(j)->has_vision || c->d_input || fv_rope_has_sections(&c->rope))
+        return FV_FAIL(FV_EUNSUPPORTED,
+                       "text is taken for an image only by a model that reads text "
+                       "only, with one embedding a token and plain RoPE");
+    return fv_prompt_mark_visual(&j->prompt, j->visual_first, j->n_visual_text);
+}
+
 fv_status fv_prefill_job_open(fv_prefill_job *j) {
     FV_TRY(fv_prefill_job_lay_images(j));
     FV_TRY(make_prompt(j));
     FV_TRY(truncate(j));
     if (j->prompt.n == 0) return FV_FAIL(FV_EINVAL, "the prompt is empty");
+    if (j->n_visual_text) FV_TRY(mark_visual(j));
     return may_condense(j) ? make_plan(j) : check_pack(j, j->prompt.n);
 }
 
@@ -218,6 +230,7 @@ fv_status fv_prefill_job_prepare(fv_prefill_job *j) {
 /* The embeddings of the visual rows that are computed. */
 static fv_tensor embeds_of(const fv_prefill_job *j) {
     const fv_model_config *c = config(j);
+    if (j->n_visual_text) return fv_tensor_of(NULL, FV_F32, j->n_visual_text, c->text.d_model);
     fv_tensor all =
         fv_tensor_of(j->encoded.embeds.data, FV_F32, j->encoded.n_row,
                      c->has_vision ? fv_vision_embed_width(&c->vision) : c->text.d_model);
@@ -234,9 +247,13 @@ static fv_prefill_request request_of(fv_prefill_job *j) {
     r.seg = j->prompt.seg;
     r.rope_map = j->rope_map;
     r.embeds = embeds_of(j);
+    r.visual_ids = j->n_visual_text > 0;
     r.n_kept = j->prefix.rows;
     r.fill = fv_prefill_job_fill;
     r.computed = j->link && !fv_prefill_job_shares(j) ? fv_prefill_job_draft : NULL;
+    r.join_layer = j->link ? fv_prefill_job_join_layer(j) : 0;
+    r.join = fv_prefill_job_join;
+    r.joined = fv_prefill_job_joined;
     r.kept_user = j;
     r.plan = &j->plan;
     r.kv = j->kv;
@@ -301,7 +318,7 @@ fv_export_request fv_prefill_job_export(const fv_prefill_job *j) {
                                .n = j->prompt.n,
                                .ids = j->prompt.ids,
                                .seg = j->prompt.seg,
-                               .n_chain = fv_prefill_job_shares(j) ? j->n_link : 0,
+                               .n_chain = fv_prefill_job_sends_raw(j) ? j->n_link : 0,
                                .chain = j->link,
                                .max_tokens = j->n_left,
                                .sampling = {.repetition_penalty = s->repetition_penalty,

@@ -74,6 +74,9 @@ typedef struct fv_prefill_job {
     bool want_scores;   /* fill `scores`, with n_score_top alternatives; not with a replay */
     int32_t n_score_top;
     int32_t n_prompt_most; /* cut text off the front of a longer prompt; 0: do not */
+    /* Tokens [visual_first, visual_first + n_visual_text) of the prompt are text that policies treat as an
+     * image's; 0: none. For a model that reads text only. */
+    int32_t visual_first, n_visual_text;
     /* The caller sets what it wants to observe of the run; the job sets the rest. */
     fv_prefill_request prefill;
 

@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "policy/plan/prefix.h"
+
 typedef struct fv_job_digest {
     uint8_t bytes[FV_DIGEST_BYTES];
 } fv_job_digest;
@@ -15,39 +17,68 @@ static const fv_model_config *config_of(const fv_prefill_job *j) {
 
 /* ---- who shares ---------------------------------------------------------------------------- */
 
-/* Whether the prompt's rows are computed as `exact` computes them: no token is dropped or masked before the last layer,
- * and layers have keys of their own. */
-static bool computes_raw(const fv_plan *plan) {
+/* Number of first layers of whose rows the cache keeps those that it has; 0: it keeps none. */
+static int32_t layers_kept(const fv_prefill_job *j) {
+    const fv_text_config *c = &config_of(j)->text;
+    int32_t n = fv_plan_prefix_layers(&j->plan);
     /* The state of recurrent layers holds the whole prompt, and the cache has none of its prefixes. */
-    bool raw = !plan->shape.state_bytes && !plan->condense.acts && plan->prune.n_edit == 0 &&
-               !plan->prune.renumbers;
+    if (j->plan.shape.state_bytes) return 0;
+    /* Rows that run again need their embeddings, where later layers read these. */
+    bool reads =
+        c->d_input > 0 || (config_of(j)->has_vision && n < config_of(j)->vision.n_deepstack);
+    return n < c->n_layer && reads ? 0 : n;
+}
+
+int32_t fv_prefill_job_join_layer(const fv_prefill_job *j) {
+    int32_t n = layers_kept(j);
+    return n < config_of(j)->text.n_layer ? n : 0;
+}
+
+/* Whether all layers hold the rows that they compute, in their order, when they are sent. */
+static bool holds_raw(const fv_plan *plan) {
+    bool raw = !plan->select.count && !fv_plan_packs_any(plan);
     for (int32_t l = 0; l < plan->shape.n_layer; l++)
-        raw &= !plan->prune.mask[l] && !(plan->capture[l] & ~FV_CAPTURE_LAST_ROW) &&
-               plan->share.source_layer[l] == l;
+        raw &= !plan->prune.drop_visual_kv[l] && plan->evict.rank_from[l] < 0;
     return raw;
 }
 
-/* Whether they also stay as they are, and nothing looks at them. */
+/* Whether they do, and nothing looks at them. */
 static bool stays_raw(const fv_plan *plan) {
-    bool raw = !plan->select.count && plan->select.window.rows == 0 && !fv_plan_packs_any(plan) &&
-               plan->evict.accum.kind == FV_ACCUM_NONE && plan->evict.accum_tokens == 0;
-    for (int32_t l = 0; l < plan->shape.n_layer; l++)
-        raw &= !plan->prune.drop_visual_kv[l] && !plan->capture[l] && plan->evict.rank_from[l] < 0;
+    bool raw = holds_raw(plan) && plan->select.window.rows == 0 &&
+               plan->evict.accum.kind == FV_ACCUM_NONE && plan->evict.accum_tokens == 0 &&
+               fv_plan_prefix_layers(plan) == plan->shape.n_layer;
+    for (int32_t l = 0; l < plan->shape.n_layer; l++) raw &= !plan->capture[l];
     return raw;
+}
+
+/* Whether layers have keys of their own. */
+static bool shares_no_keys(const fv_plan *plan) {
+    int32_t l = 0;
+    while (l < plan->shape.n_layer && plan->share.source_layer[l] == l) l++;
+    return l == plan->shape.n_layer;
 }
 
 static bool may_cache(const fv_prefill_job *j) {
     const fv_prefill_request *r = &j->prefill;
     bool observed = r->attention || r->visual_mass || r->ranked || r->ablation || r->head_max ||
                     r->row_logits || j->want_scores || j->want_features;
-    return j->prefixes && j->kv && !observed && computes_raw(&j->plan);
+    return j->prefixes && j->kv && !observed && layers_kept(j) > 0;
 }
 
 bool fv_prefill_job_caches(const fv_prefill_job *j) {
-    return may_cache(j) && j->encoded.n_added == 0;
+    return may_cache(j) && (j->encoded.n_added == 0 || fv_prefill_job_condenses(j));
 }
 
-bool fv_prefill_job_shares(const fv_prefill_job *j) { return may_cache(j) && stays_raw(&j->plan); }
+bool fv_prefill_job_shares(const fv_prefill_job *j) {
+    return may_cache(j) && stays_raw(&j->plan) && shares_no_keys(&j->plan);
+}
+
+bool fv_prefill_job_sends_raw(const fv_prefill_job *j) {
+    const fv_plan *plan = &j->plan;
+    bool accum = plan->evict.accum.kind != FV_ACCUM_NONE; /* a resumed answer has evicted rows */
+    bool raw = may_cache(j) && holds_raw(plan) && shares_no_keys(plan) && !(accum && j->n_replay);
+    return raw && fv_plan_prefix_layers(plan) == plan->shape.n_layer;
+}
 
 /* ---- digests of images ----------------------------------------------------------------------- */
 
@@ -173,7 +204,11 @@ fv_status fv_prefill_job_chain(fv_prefill_job *j) {
     char compat[FV_FINGERPRINT_MAX + FV_ADAPTER_DIGEST_MAX + 1];
     snprintf(compat, sizeof compat, "%s%s%s", e->fingerprint, j->adapter ? "+" : "",
              j->adapter ? j->adapter->digest : "");
+    char *stages;
+    FV_TRY(FV_ARENA_NEW(&j->arena, FV_PLAN_PREFIX_TEXT, stages));
+    fv_plan_prefix_stages(&j->plan, stages);
     fv_chain_base base = {.compat = compat,
+                          .stages = stages,
                           .compute = fv_engine_sums(e),
                           .kv_dtype = fv_dtype_name(fv_kv_pool_shape(j->pool)->dtype),
                           .tenant = j->owner,
@@ -188,6 +223,36 @@ fv_status fv_prefill_job_chain(fv_prefill_job *j) {
     FV_TRY(fv_chain_make(&base, &prompt, link, &j->n_link));
     j->link = link;
     return FV_OK;
+}
+
+/* Visual rows of the first n items. */
+static int32_t visual_rows(const fv_prefill_job *j, uint32_t n) {
+    int32_t rows = 0;
+    for (int32_t i = 0; i < j->prompt.n_span; i++)
+        if ((uint32_t)j->prompt.span[i].image < n) rows += j->prompt.span[i].n;
+    return rows;
+}
+
+/* The last link with `visual` visual rows and at most `text` text rows; the one that ends with the visual rows if all have
+ * more text; NULL: none. */
+static fv_chain_link *link_at(fv_prefill_job *j, int32_t visual, double text) {
+    fv_chain_link *found = NULL;
+    for (int32_t i = 0; i < j->n_link && j->link[i].n_visual <= visual; i++) {
+        fv_chain_link *l = &j->link[i];
+        bool first = l->n_visual == visual && visual > 0 && (!found || found->n_visual < visual);
+        if (first || (l->n_visual == visual && l->n_text <= text)) found = l;
+    }
+    return found;
+}
+
+void fv_prefill_job_name_links(fv_prefill_job *j, const fv_prompt_end *end, int32_t n) {
+    const double all = n > 0 && end[n - 1].text ? end[n - 1].text : 1;
+    const int32_t n_text = j->n_link ? j->link[j->n_link - 1].n_text : 0;
+    for (int32_t i = 0; i < n; i++) {
+        double text = (double)n_text * end[i].text / all;
+        fv_chain_link *l = link_at(j, visual_rows(j, end[i].items), text);
+        if (l) l->name = end[i].name;
+    }
 }
 
 /* The last row is always computed, as its logits are wanted; and so are the rows whose attention stages look at. */
@@ -227,7 +292,7 @@ static int32_t common_rows(const fv_prefill_job *j, const fv_prefill_job *other)
 
 bool fv_prefill_job_gains(const fv_prefill_job *j, int32_t have, const fv_prefill_job *other) {
     int32_t then = common_rows(j, other);
-    bool image = items_within(j, then) > items_within(j, have);
+    bool image = !fv_prefill_job_condenses(j) && items_within(j, then) > items_within(j, have);
     return then > have && (image || then - have >= (j->prompt.n - have) / 2);
 }
 
@@ -235,7 +300,7 @@ bool fv_prefill_job_gains(const fv_prefill_job *j, int32_t have, const fv_prefil
 
 fv_status fv_prefill_job_take_prefix(fv_prefill_job *j) {
     FV_TRY(fv_prefix_take(j->prefixes, j->link, j->n_link, rows_max(j), &j->prefix));
-    j->n_skip = items_within(j, j->prefix.rows);
+    if (!fv_prefill_job_condenses(j)) j->n_skip = items_within(j, j->prefix.rows);
     return FV_OK;
 }
 
@@ -252,16 +317,32 @@ fv_status fv_prefill_job_fill(void *user, fv_kv *kv, int32_t l0, int32_t l1) {
     return fv_prefix_read(j->prefixes, &j->prefix, kv, l0, l1);
 }
 
+fv_status fv_prefill_job_join(void *user, void *x) {
+    const fv_prefill_job *j = user;
+    return fv_prefix_read_stream(j->prefixes, &j->prefix, x);
+}
+
+void fv_prefill_job_joined(void *user, const void *x) {
+    fv_prefill_job *j = user;
+    fv_prefix_draft_copy_stream(j->prefixes, &j->draft, x);
+}
+
+void fv_prefill_job_open_draft(const fv_prefill_job *j, int32_t n, fv_prefix_draft *out) {
+    fv_prefix_form form = {.n_layer = fv_prefill_job_join_layer(j)};
+    if (form.n_layer) form.stream_bytes = (size_t)config_of(j)->text.d_model * sizeof(float);
+    fv_prefix_draft_open_form(j->prefixes, j->owner ? j->owner : "", j->link, n, form, out);
+}
+
 void fv_prefill_job_draft(void *user, const fv_kv *kv, int32_t l0, int32_t l1) {
     fv_prefill_job *j = user;
-    if (l0 == 0)
-        fv_prefix_draft_open(j->prefixes, j->owner ? j->owner : "", j->link, j->n_link, &j->draft);
+    if (l0 == 0) fv_prefill_job_open_draft(j, j->n_link, &j->draft);
     fv_prefix_draft_copy(j->prefixes, &j->draft, kv, l0, l1);
 }
 
 void fv_prefill_job_keep_prefix(fv_prefill_job *j, double seconds_row) {
-    fv_prefix_cost cost = {.text = seconds_row, .visual = seconds_row};
     if (!j->link || !j->kv) return;
+    const double share = (double)layers_kept(j) / config_of(j)->text.n_layer; /* of what it took */
+    fv_prefix_cost cost = {.text = share * seconds_row, .visual = share * seconds_row};
     if (j->encoded.n_row) cost.visual += (j->s_preprocess + j->s_vision) / j->encoded.n_row;
     if (fv_prefill_job_shares(j))
         fv_prefill_job_draft(j, j->kv, 0, fv_kv_get_shape(j->kv)->n_layer);

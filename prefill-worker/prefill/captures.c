@@ -37,7 +37,7 @@ int32_t fv_prefill_prompt_end(const fv_prefill *p, int32_t b) {
 
 /* Number of the prompt's rows that are running, or were kept: the keys that its last row sees. */
 static int32_t prompt_keys(const fv_prefill *p, int32_t b) {
-    return p->req[b].n_kept + fv_prefill_prompt_end(p, b) - p->rows.first[b];
+    return p->n_kept[b] + fv_prefill_prompt_end(p, b) - p->rows.first[b];
 }
 
 /* Counts those of the last `rows` prompt rows of request b that are in [a, e). */

@@ -6,6 +6,7 @@
  *   prefill.c   the loop: embeddings, groups of layers, chunks of rows
  *   captures.c  attention of the prompt's last rows, layer by layer
  *   sums.c      attention of many prompt tokens, summed for the prune stage
+ *   join.c      rows that were kept up to a layer, which run from there on
  *   rows.c      drops visual tokens between phases
  *   masking.c   visual tokens that run on but are masked
  *   answer.c    an answer that is resumed, after the prompt
@@ -56,7 +57,8 @@ typedef struct fv_prefill {
     const fv_prefill_request *req;
     const fv_prefill_options *opt;
     int32_t n_req, d;
-    fv_buf x[2]; /* the residual stream, and memory to gather its rows into */
+    int32_t *n_kept; /* [n_req] first rows of a prompt that do not run, in these layers */
+    fv_buf x[2];     /* the residual stream, and memory to gather its rows into */
     fv_prefill_rows rows;
     fv_buf last;               /* [n_req, d] hidden states after the last tokens */
     fv_prefill_visual *visual; /* [n_req] */
@@ -109,6 +111,12 @@ fv_status fv_prefill_find_scorers(fv_prefill *p, int32_t b);
 fv_status fv_prefill_open_row_sums(fv_prefill *p, int32_t b, int32_t layer);
 fv_status fv_prefill_row_sums_capture(fv_prefill *p, int32_t b, int32_t layer, int32_t a, int32_t e,
                                       fv_forward_capture *capture);
+
+/* ---- join.c --------------------------------------------------------------------- */
+
+/* Adds the kept rows of the requests that join in `layer` to those that run, and tells their owners of the residual
+ * stream there. */
+fv_status fv_prefill_join_rows(fv_prefill *p, int32_t layer);
 
 /* ---- rows.c --------------------------------------------------------------------- */
 

@@ -54,8 +54,9 @@ static fv_status embed_request(fv_prefill *p, const fv_prefill_request *req, fv_
         for (end = r + 1; end < n && req->seg[end] == req->seg[r]; end++) {
         }
         fv_tensor y = fv_tensor_rows(x, r - req->n_kept, end - r);
-        if (req->seg[r] == FV_SEG_TEXT) {
+        if (req->seg[r] == FV_SEG_TEXT || req->visual_ids) {
             FV_TRY(fv_decoder_embed(p->dec, req->ids + r, end - r, y));
+            if (req->seg[r] == FV_SEG_VISUAL) visual += end - r;
         } else {
             fv_tensor embeds = fv_tensor_rows(req->embeds, visual, end - r);
             embeds.cols = p->d;
@@ -95,7 +96,13 @@ static int32_t rows_to_run(const fv_prefill_request *req) {
 static fv_status start(fv_prefill *p) {
     fv_prefill_rows *rows = &p->rows;
     int32_t n_layer = fv_decoder_config(p->dec)->n_layer;
-    for (int32_t b = 0; b < p->n_req; b++) rows->n += rows_to_run(&p->req[b]);
+    int32_t joining = 0;
+    FV_TRY(FV_ARENA_NEW(&p->arena, p->n_req, p->n_kept));
+    for (int32_t b = 0; b < p->n_req; b++) {
+        rows->n += rows_to_run(&p->req[b]);
+        p->n_kept[b] = p->req[b].n_kept;
+        joining += p->req[b].join_layer ? p->n_kept[b] : 0;
+    }
     FV_TRY(FV_ARENA_NEW(&p->arena, p->n_req, p->attention));
     for (int32_t b = 0; b < p->n_req; b++)
         FV_TRY(FV_ARENA_NEW(&p->arena, n_layer, p->attention[b]));
@@ -110,8 +117,8 @@ static fv_status start(fv_prefill *p) {
     FV_TRY(FV_ARENA_NEW(&p->arena, rows->n, rows->rope_pos));
     FV_TRY(FV_ARENA_NEW(&p->arena, rows->n, rows->seg));
     fv_device *dev = fv_decoder_backend(p->dec)->device;
-    size_t bytes = (size_t)rows->n * (size_t)p->d * sizeof(float);
-    bool drops = false;
+    size_t bytes = (size_t)(rows->n + joining) * (size_t)p->d * sizeof(float);
+    bool drops = joining > 0;
     for (int32_t b = 0; b < p->n_req; b++) drops |= p->req[b].plan->prune.n_edit > 0;
     FV_TRY(fv_buf_alloc(dev, bytes, FV_BUF_DEVICE, &p->x[0]));
     if (drops) FV_TRY(fv_buf_alloc(dev, bytes, FV_BUF_DEVICE, &p->x[1]));
@@ -336,7 +343,7 @@ static fv_status end_layers(fv_prefill *p, int32_t b, int32_t l0, int32_t l1) {
 static fv_status open_layers(fv_prefill *p, int32_t b, int32_t l0, int32_t l1) {
     const fv_prefill_request *req = &p->req[b];
     for (int32_t l = l0; l < l1; l++) FV_TRY(fv_kv_extent(req->kv, l, visual_of(p, b)));
-    return req->n_kept ? req->fill(req->kept_user, req->kv, l0, l1) : FV_OK;
+    return p->n_kept[b] ? req->fill(req->kept_user, req->kv, l0, l1) : FV_OK;
 }
 
 static fv_status run_group(fv_prefill *p, int32_t l0, int32_t l1) {
@@ -389,7 +396,7 @@ static fv_status announce_final(fv_prefill *p) {
 
 static bool phase_starts(const fv_prefill *p, int32_t layer) {
     for (int32_t b = 0; b < p->n_req; b++)
-        if (fv_prefill_edit_at(p, b, layer)) return true;
+        if (fv_prefill_edit_at(p, b, layer) || p->req[b].join_layer == layer) return true;
     return false;
 }
 
@@ -411,17 +418,25 @@ static int32_t group_end(const fv_prefill *p, int32_t l0, int32_t n_layer) {
     return l1;
 }
 
-/* Whether rows that were kept would be missed: by a stage between the layers, an observer, or a capture. */
+/* Whether rows that were kept would be missed in a layer that does without them. */
+static bool misses_in(const fv_plan *plan, int32_t layer) {
+    const int alone = FV_CAPTURE_LAST_ROW | FV_CAPTURE_ABLATION;
+    return plan->capture[layer] & ~alone || plan->prune.mask[layer] == FV_MASK_HALF;
+}
+
+/* Whether they would be missed by a stage between the layers, an observer, or a capture. */
 static bool misses_kept(const fv_prefill_request *req) {
     const fv_plan *plan = req->plan;
     /* Kept rows may reach into a replayed answer. */
     int32_t prompt = req->n - req->n_answer;
     int32_t computed = prompt > req->n_kept ? prompt - req->n_kept : 0;
-    bool misses = req->head_max || req->row_logits || plan->prune.n_edit > 0 ||
-                  plan->select.window.rows > computed || plan->evict.accum_tokens > computed;
-    for (int32_t l = 0; l < plan->shape.n_layer; l++)
-        misses |= plan->capture[l] & ~FV_CAPTURE_LAST_ROW || plan->prune.mask[l] ||
-                  plan->share.source_layer[l] != l;
+    int32_t until = req->join_layer ? req->join_layer : plan->shape.n_layer;
+    bool misses = req->head_max || req->row_logits || plan->select.window.rows > computed ||
+                  plan->evict.accum_tokens > computed ||
+                  (plan->prune.n_edit && plan->prune.edit[0].layer < until);
+    for (int32_t l = 0; l < until; l++) misses |= misses_in(plan, l);
+    for (int32_t l = until; l < plan->shape.n_layer; l++)
+        misses |= plan->share.source_layer[l] < until;
     return misses;
 }
 
@@ -475,6 +490,7 @@ static fv_status run(fv_prefill *p, float *logits) {
     FV_TRY(start(p));
     for (int32_t l0 = 0, l1; l0 < n_layer; l0 = l1) {
         l1 = group_end(p, l0, n_layer);
+        FV_TRY(fv_prefill_join_rows(p, l0));
         FV_TRY(fv_prefill_drop_rows(p, l0));
         FV_TRY(run_group(p, l0, l1));
         if (l1 < n_layer) FV_TRY(announce_final(p));

@@ -16,7 +16,8 @@ typedef struct fv_prefill_request {
     int32_t n_answer;   /* the last n_answer of them are an interrupted answer: they choose nothing,
                          * and see no more than they did (fv_plan.evict), so that the answer
                          * continues as if never interrupted */
-    const int32_t *ids; /* [n]; ignored at visual tokens */
+    const int32_t *ids; /* [n]; ignored at visual tokens, unless */
+    bool visual_ids;    /* visual tokens are text and embedded by these; embeds has no data */
     const uint8_t *seg; /* [n] fv_kv_segment */
     fv_rope_map rope_map; /* of the prompt; {0}: tokens are rotated by their positions in it */
     fv_tensor embeds;     /* [visual tokens, d] F32 on the device, in prompt order; with deepstack
@@ -25,14 +26,19 @@ typedef struct fv_prefill_request {
     fv_kv *kv;            /* open and empty; filled */
     /* Rows [0, n_kept) are not computed: `fill` appends their keys and values to layers [l0, l1), which are those
      * that computing them would give (kv/cache/prefix.h). `embeds` begins with the first visual row after them.
-     * 0: none. At most n - 1; rows whose attention is captured must be computed, and the plan must neither drop nor
-     * mask tokens nor share keys between layers. */
+     * 0: none. At most n - 1; rows whose attention is captured must be computed. */
     int32_t n_kept;
+    /* If the plan needs all rows from a layer on (policy/plan/prefix.h): that layer, in which kept rows run again; else
+     * 0. Before it runs, `join` writes the residual stream of rows [0, n_kept) to x, and `joined` is called with that of
+     * all rows that run, from row 0 on, [.., d] F32 on the device; NULL: not wanted. */
+    int32_t join_layer;
+    fv_status (*join)(void *user, void *x);
+    void (*joined)(void *user, const void *x);
     fv_status (*fill)(void *user, fv_kv *kv, int32_t l0, int32_t l1);
     /* Called when layers [l0, l1) hold the prompt's rows as they were computed, before `select` and `pack` change
      * them; NULL: not wanted. */
     void (*computed)(void *user, const fv_kv *kv, int32_t l0, int32_t l1);
-    void *kept_user; /* of both */
+    void *kept_user; /* of these */
     /* The last prompt token's attention to each key, [N, n] on the host, visual keys first, mean
      * over heads; or NULL. For a plan that drops no token, and not for n_answer > 0. */
     float *attention;

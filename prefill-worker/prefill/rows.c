@@ -8,9 +8,9 @@ fv_status fv_prefill_visual_rows(fv_prefill *p, int32_t b, int32_t **pos, int32_
     const fv_prefill_rows *rows = &p->rows;
     const fv_prefill_request *req = &p->req[b];
     int32_t running = rows->first[b + 1] - rows->first[b];
-    FV_TRY(FV_ARENA_NEW(&p->arena, req->n_kept + running, *pos));
+    FV_TRY(FV_ARENA_NEW(&p->arena, p->n_kept[b] + running, *pos));
     *n = 0;
-    for (int32_t i = 0; i < req->n_kept; i++)
+    for (int32_t i = 0; i < p->n_kept[b]; i++)
         if (req->seg[i] == FV_SEG_VISUAL) (*pos)[(*n)++] = i;
     for (int32_t r = rows->first[b]; r < rows->first[b + 1]; r++)
         if (rows->seg[r] == FV_SEG_VISUAL) (*pos)[(*n)++] = rows->pos[r];

@@ -289,6 +289,20 @@ fv_status fv_prompt_put_ahead(const fv_model_config *cfg, const char *const *ahe
     return FV_OK;
 }
 
+fv_status fv_prompt_mark_visual(fv_prompt *p, int32_t first, int32_t n) {
+    if (p->n_visual > 0 || p->n_image > 0)
+        return FV_FAIL(FV_EINVAL, "a prompt with images has no text that is taken for an image");
+    if (first < 0 || n < 1 || first > p->n - n)
+        return FV_FAIL(FV_EINVAL, "tokens %d to %d are not in a prompt of %d tokens", first,
+                       first + n - 1, p->n);
+    FV_TRY(fv_grow(&p->span, &p->cap_span, 1, sizeof *p->span));
+    p->span[p->n_span++] = (fv_token_span){.first = first, .n = n, .t = 1, .h = 1, .w = n};
+    memset(p->seg + first, FV_SEG_VISUAL, (size_t)n);
+    p->n_visual = n;
+    p->n_text -= n;
+    return FV_OK;
+}
+
 fv_status fv_prompt_append(fv_prompt *p, const int32_t *ids, int32_t n) {
     FV_TRY(grow(p, n));
     for (int32_t i = 0; i < n; i++) FV_TRY(add(p, ids[i], 1, FV_SEG_TEXT));

@@ -49,6 +49,10 @@ fv_status fv_prompt_of_ids(const fv_tokenizer *tok, const fv_model_config *cfg, 
  * that is not enough. */
 fv_status fv_prompt_truncate(fv_prompt *p, const fv_tokenizer *tok, bool keep_first, int32_t most);
 
+/* Makes tokens [first, first + n) of a text visual ones, of one image with a row of n tokens: policies treat them
+ * as those of an image, and the model reads them as before. FV_EINVAL unless the prompt has them as text, and no image. */
+fv_status fv_prompt_mark_visual(fv_prompt *p, int32_t first, int32_t n);
+
 /* Adds n ids of an answer, as text. */
 fv_status fv_prompt_append(fv_prompt *p, const int32_t *ids, int32_t n);
 

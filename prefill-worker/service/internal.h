@@ -18,10 +18,11 @@
  *     READING   images are on the reading lines: to be hashed, before OPENING; or to be read, when memory is granted
  *               or none is needed
  *     WAITING   another task computes most of what this one lacks (task_prefix.c); READY when that is kept
- *     FETCHING  segments of its prompt are on their way from a tier (task_tier.c); READY when they are here
+ *     FETCHING  segments of its prompt are on their way from a tier (task_fetch.c); READY when they are here
  *     READY     everything is ready; images are encoded, one by one
  *     RUNNING   the task is in a batch that is computed; KV is sent meanwhile
  *     EXPORTING  the first token was sent; the last KV is on its way
+ *               a task that leaves the rest of its prompt to the decode worker (task_rest.c) goes there from OPENING
  *     over      everything is freed, the outcome is in fault and refusal
  *
  * Images in the cache are not read. A task whose images are condensed is READING and READY before
@@ -66,28 +67,33 @@ typedef struct fv_decode_peer {
 
 /* A task's part in the cache of prefixes. */
 typedef struct fv_task_prefix {
-    bool taken;         /* what it computes is decided; others may wait for it */
-    bool waited;        /* another task has computed for it, */
-    int32_t rows;       /* and the cache had so many of its rows before */
-    bool in_vain;       /* the cache had no room for what another task has computed */
-    double seconds_row; /* that a row took in its batch */
+    bool taken;          /* what it computes is decided; others may wait for it */
+    bool waited;         /* another task has computed for it, */
+    int32_t rows;        /* and the cache had so many of its rows before */
+    bool in_vain;        /* the cache had no room for what another task has computed */
+    double seconds_row;  /* that a row took in its batch */
+    double seconds_left; /* that computing `left` rows would have taken here, about */
+    int32_t
+        left; /* rows that the decode worker has; it computes those after them. 0: this worker does */
 } fv_task_prefix;
+
+typedef struct fv_errand fv_errand; /* task_fetch.c */
 
 /* Segments of its prompt on their way from tiers into the cache of prefixes. */
 typedef struct fv_task_fetch {
-    fv_job job, back;
-    int32_t tier;             /* the next to be asked */
-    bool away;                /* the reading thread has the rest of this */
-    bool asking;              /* the tier is asked what it has; otherwise the draft is filled */
-    double until_s;           /* by then computing would have been as fast */
-    const fv_chain_key **key; /* [n_key] what the tier is asked for */
-    int32_t n_key, n_there;   /* n_there: leading ones that it has */
-    fv_prefix_draft draft;    /* of the segments that it has */
-    int32_t n;                /* leading segments of the draft that are filled */
-    void **staged; /* [draft.n_link] host memory for those of another device; NULL: not needed */
+    int32_t tier;                       /* the next to be asked */
+    bool away;                          /* a reading thread has the errand */
+    fv_errand *errand;                  /* or NULL */
     int32_t rows[FV_PREFILL_TIERS_MAX]; /* rows of the prompt that came from each tier, */
     int32_t end;                        /* all before this one */
 } fv_task_fetch;
+
+/* The reading of one tier, and whether that answers in time. */
+typedef struct fv_tier_line {
+    fv_jobs *reads;              /* its thread */
+    int32_t n_overdue;           /* errands that tasks no longer wait for */
+    double rest_s, rest_until_s; /* it has hung, and is not asked until then; 0: it has not */
+} fv_tier_line;
 
 /* Images on their way through the reading lines. */
 typedef struct fv_task_images {
@@ -173,6 +179,7 @@ typedef struct fv_prefill_line {
     fv_kv_pool *pool;
     fv_image_cache *cache;
     fv_prefix_cache *prefixes;
+    fv_kept_log *kept;    /* of prefixes, for the routers */
     double seconds_row;   /* that a row of a prompt takes, about; 0: not known yet */
     size_t bytes_storing; /* of segments on their way to the tier */
     float *logits;        /* [batch, vocab] */
@@ -189,7 +196,8 @@ struct fv_prefill_worker {
     fv_jobs *jobs;
     fv_reading *reading;
     fv_forms *forms;
-    fv_jobs *tier_reads, *tier_writes; /* threads; NULL: no tiers */
+    fv_tier_line tier_line[FV_PREFILL_TIERS_MAX]; /* but for the threads, of the computing thread */
+    fv_jobs *tier_writes;                         /* NULL: no tiers */
     atomic_bool tier_closing;
     double tier_told_s; /* of the writing thread: when it last logged a failure */
     fv_prefill_line line;
@@ -276,13 +284,31 @@ bool fv_task_awaits(const fv_task *t);
 /* Keeps what it has computed. */
 void fv_task_keep_prefix(fv_task *t);
 
-/* task_tier.c: what tiers beyond the cache keep of the prompt. */
+/* task_rest.c: whether the decode worker may be asked to compute the end of the prompt; after the grant, whether it can, which
+ * is noted in prefix.left; and leaves that to it, with EXPORTING. */
+bool fv_task_offers_rest(const fv_task *t);
+bool fv_task_may_leave_rest(fv_task *t);
+fv_status fv_task_leave_rest(fv_task *t);
+
+/* Tokens of the prompt that are not computed, as they were kept here or, then, on the decode worker. */
+int32_t fv_task_cached(const fv_task *t);
+
+/* task_fetch.c: what tiers beyond the cache keep of the prompt. */
 
 /* Asks the next tier for segments that the cache lacks. True: the task is FETCHING; when fetch.away is false again, call
  * the second one; if that returns true, the task is FETCHING on, and otherwise the first one again. */
 bool fv_task_fetch_prefix(fv_task *t);
 bool fv_task_fetched(fv_task *t);
-void fv_task_drop_fetch(fv_task *t); /* drops what was not kept; again is fine */
+void fv_task_drop_fetch(fv_task *t); /* goes on without what has not come; again is fine */
+
+/* While fetch.away is set: whether the tier has not answered in time. Then the task goes on without it: call
+ * fv_task_fetch_prefix. */
+bool fv_task_fetch_is_overdue(fv_task *t);
+double fv_fetches_due_s(const fv_prefill_line *l); /* seconds until a task's is; below 0: never */
+
+/* task_tier.c */
+bool fv_tier_on_host(const fv_buf *b);
+fv_seal_head fv_tier_head_of(const fv_prefix_part *p);
 
 /* Sends the segments of the task's prompt that the cache has to the tiers that lack them. */
 void fv_task_store_prefix(fv_task *t);

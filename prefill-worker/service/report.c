@@ -60,6 +60,10 @@ static fv_status fill_mapped(fv_task *t, fv_report_message *r) {
 static void fill_tiers(const fv_task *t, fv_report_message *r) {
     const fv_task_fetch *f = &t->fetch;
     if (r->n_prompt_cached) r->cache_tier = (char *)"prefill";
+    if (t->prefix.left) {
+        r->cache_tier = (char *)"decode";
+        return;
+    }
     if (t->prefill.prefix.rows < f->end) return; /* they were given up again meanwhile */
     for (int32_t k = 0; k < t->worker->opt.n_tier; k++) {
         r->n_prompt_fetched += (uint32_t)f->rows[k];
@@ -86,10 +90,10 @@ static fv_status fill_rows(fv_task *t, fv_report_message *r) {
     r->n_text = (uint32_t)t->prefill.prompt.n_text - n_replay;
     r->n_images = (uint32_t)t->prefill.prompt.n_image;
     r->n_images_cached = (uint32_t)(t->prefill.n_cached + t->prefill.n_skip);
-    r->n_prompt_cached = (uint32_t)t->prefill.prefix.rows;
+    r->n_prompt_cached = (uint32_t)fv_task_cached(t);
     if (r->n_prompt_cached > r->n_prompt) r->n_prompt_cached = r->n_prompt; /* the rest is answer */
     fill_tiers(t, r);
-    r->seconds_saved = t->prefill.prefix.seconds;
+    r->seconds_saved = t->prefix.left ? t->prefix.seconds_left : t->prefill.prefix.seconds;
     r->n_generated = t->prefill.has_token;
     r->bytes_raw = bytes.raw;
     r->bytes_bound = bytes.held;

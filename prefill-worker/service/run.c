@@ -92,6 +92,13 @@ void fv_task_enqueue(fv_job *job) {
     if (!t->probe) fv_failpoint_reached(FV_FAILPOINT_PREFILL_QUEUED);
 }
 
+/* Says that the decode worker has memory for the task, and what is computed where. */
+static void say_begun(fv_task *t) {
+    t->begun_said = true;
+    fv_task_post(t, &t->begun);
+    fv_failpoint_reached(FV_FAILPOINT_PREFILL_READY);
+}
+
 /* Makes a task READY; or READING if it has images to be read first, WAITING if another task computes for it, or
  * FETCHING. */
 static void make_ready(fv_task *t) {
@@ -101,10 +108,15 @@ static void make_ready(fv_task *t) {
     if (st != FV_OK) {
         fv_task_end(t, st);
     } else if (t->state == FV_TASK_READY && t->ship && !t->begun_said) {
-        t->begun_said = true;
-        fv_task_post(t, &t->begun);
-        fv_failpoint_reached(FV_FAILPOINT_PREFILL_READY);
+        say_begun(t);
     }
+}
+
+/* Leaves the end of the prompt to the decode worker. */
+static void leave_rest(fv_task *t) {
+    say_begun(t);
+    fv_status st = fv_task_leave_rest(t);
+    if (st != FV_OK) fv_task_end(t, st);
 }
 
 /* Moves on a task after it was prepared with the result `st`. */
@@ -141,7 +153,10 @@ static void advance_opening(fv_task *t) {
     } else if (granted) {
         t->ticket = *fv_export_ticket(t->ship);
         t->bytes_reserved = fv_export_reserved(t->ship);
-        make_ready(t);
+        if (fv_task_may_leave_rest(t))
+            leave_rest(t);
+        else
+            make_ready(t);
     }
 }
 
@@ -170,7 +185,8 @@ static void advance_waiting(fv_task *t) {
 }
 
 static void advance_fetching(fv_task *t) {
-    if (!fv_task_fetched(t)) make_ready(t);
+    bool goes_on = t->fetch.away ? fv_task_fetch_is_overdue(t) : !fv_task_fetched(t);
+    if (goes_on) make_ready(t);
 }
 
 static void advance_exporting(fv_task *t) {
@@ -191,7 +207,6 @@ static void advance(fv_prefill_line *l) {
         if (t->state == FV_TASK_RUNNING) continue; /* the unit that runs it ends it */
         if (t->state == FV_TASK_READING && t->images.away)
             continue; /* cancelled or not: the line has it, and returns it soon */
-        if (t->state == FV_TASK_FETCHING && t->fetch.away) continue; /* likewise */
         if (!fv_task_wanted(t))
             fv_task_end_unwanted(t);
         else if (t->state == FV_TASK_READING && t->images.hashing)
@@ -295,6 +310,8 @@ double fv_prefill_line_work(void *worker) {
     fv_prefill_worker *w = worker;
     size_t freed;
     double again_s = work(w), trim_s = fv_kv_pool_trim(w->line.pool, fv_clock_s(), &freed);
+    double due_s = fv_fetches_due_s(&w->line);
+    if (due_s >= 0 && (again_s < 0 || due_s < again_s)) again_s = due_s;
     if (freed >= FV_HEAP_SPARE_BYTES) fv_heap_give_back();
     atomic_store(&w->bytes_held, fv_kv_pool_used(w->line.pool));
     count_prefixes(w);
@@ -313,6 +330,8 @@ fv_status fv_prefill_line_open(fv_prefill_worker *w) {
     if (!l->logits) return FV_FAIL(FV_ENOMEM, "out of memory for a batch of %d", w->opt.batch);
     FV_TRY(fv_image_cache_open(w->opt.cache_bytes, &l->cache));
     FV_TRY(fv_prefix_cache_open(e->be.device, &shape, w->opt.prefix_bytes, &l->prefixes));
+    FV_TRY(fv_kept_log_open(FV_KEPT_LOG_MAX, &l->kept));
+    fv_prefix_cache_log(l->prefixes, l->kept);
     FV_TRY(fv_prefill_probe_open(w));
     if (e->vision) fv_vision_between(e->vision, fv_prefill_while_encoding, w);
     if (e->video) fv_vision_between(e->video, fv_prefill_while_encoding, w);
@@ -328,5 +347,6 @@ void fv_prefill_line_close(fv_prefill_worker *w) {
     fv_kv_pool_close(w->line.pool);
     fv_image_cache_close(w->line.cache);
     fv_prefix_cache_close(w->line.prefixes);
+    fv_kept_log_close(w->line.kept);
     free(w->line.logits);
 }

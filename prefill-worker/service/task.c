@@ -80,6 +80,7 @@ static fv_status read_request(fv_task *t) {
     j->generation.include_stop = r->include_stop;
     j->generation.continue_text = r->continue_text;
     FV_TRY(fv_request_rules(r->rules, t->msg->reasoning, &t->arena, &j->generation.rules));
+    j->generation.rules.compiled = fv_forms_result(&t->form);
     FV_TRY(fv_policy_from_message(r->policy, &j->policy));
     FV_TRY(read_images(t));
     FV_TRY(read_videos(t));
@@ -160,6 +161,7 @@ static fv_status ask_for_room(fv_task *t) {
     t->opened_s = fv_clock_s();
     fv_export_request req = fv_prefill_job_export(j);
     req.asking = asking_of(t, t->opened_s);
+    req.may_leave_rest = fv_task_offers_rest(t);
     t->state = FV_TASK_OPENING;
     return fv_fail_origin(fv_export_begin(t->transport, &req, &t->ship), FV_ORIGIN_HANDOFF);
 }
@@ -202,6 +204,7 @@ void fv_task_release(fv_task *t, bool keep) {
 
 void fv_task_fini(fv_task *t) {
     fv_prefill_job_free(&t->prefill);
+    fv_forms_release(&t->form);
     fv_arena_fini(&t->arena);
     fv_arena_fini(&t->told_arena);
 }

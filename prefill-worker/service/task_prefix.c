@@ -4,7 +4,7 @@
  *   images are hashed on a reading line -> the chain is made -> memory is granted
  *       -> does another task compute much of what is lacking?
  *       yes: WAITING until that task has kept it, then once more
- *       no:  what a tier has besides is fetched (task_tier.c); the prefix is taken; other tasks may wait for this
+ *       no:  what a tier has besides is fetched (task_fetch.c); the prefix is taken; other tasks may wait for this
  *            one from now on
  *
  * If many requests with one image arrive together, only one computes it. A task waits only for one whose memory is
@@ -38,11 +38,26 @@ static void await(fv_task *t) {
     fv_task_works(t, fv_task_layers_run); /* another task's progress is this one's */
 }
 
+/* Names the links of the chain as the router does (PrefillRequest.ends). */
+static void name_links(fv_task *t) {
+    const fv_prefill_message *m = t->msg;
+    if (!m) return;
+    const size_t n = m->n_ends < FV_PROMPT_ENDS_MAX ? m->n_ends : FV_PROMPT_ENDS_MAX;
+    fv_prompt_end end[FV_PROMPT_ENDS_MAX];
+    for (size_t i = 0; i < n; i++)
+        end[i] = (fv_prompt_end){m->ends[i]->digest, m->ends[i]->items, m->ends[i]->text};
+    fv_prefill_job_name_links(&t->prefill, end, (int32_t)n);
+}
+
 fv_status fv_task_name_prompt(fv_task *t) {
     fv_prefill_job *j = &t->prefill;
     uint64_t bytes;
     if (!fv_prefill_job_caches(j)) return FV_OK;
-    if (!fv_prefill_job_undigested(j)) return fv_prefill_job_chain(j);
+    if (!fv_prefill_job_undigested(j)) {
+        FV_TRY(fv_prefill_job_chain(j));
+        name_links(t);
+        return FV_OK;
+    }
     FV_TRY(fv_prefill_job_digest_begin(j, &bytes));
     fv_task_hash_images(t, bytes);
     return FV_OK;
@@ -75,6 +90,7 @@ void fv_task_keep_prefix(fv_task *t) {
     double *row_s = &t->worker->line.seconds_row, now_s = t->prefix.seconds_row;
     if (now_s > 0) *row_s = *row_s > 0 ? 0.8 * *row_s + 0.2 * now_s : now_s;
     fv_prefill_job_keep_prefix(&t->prefill, now_s);
+    fv_prefix_tell(t->prefill.prefixes, t->prefill.link, t->prefill.n_link);
     fv_task_store_prefix(t);
     end_vain_waits(t);
 }

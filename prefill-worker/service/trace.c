@@ -30,7 +30,7 @@ static void trace_steps(const fv_task *t) {
     const fv_span_field vision[] = {{"fovea.visual_tokens", .number = j->prompt.n_visual}};
     const fv_span_field prefill[] = {
         {"fovea.stages", .text = stages},
-        {"fovea.cached_tokens", .number = j->prefix.rows},
+        {"fovea.cached_tokens", .number = fv_task_cached(t)},
         {"fovea.kv_held_bytes", .number = (int64_t)(j->bytes_visual + j->bytes_text)},
         {"fovea.packed_bytes", .number = (int64_t)j->packed.bytes},
         {"fovea.pack_microseconds", .number = (int64_t)(1e6 * j->packed.seconds)}};

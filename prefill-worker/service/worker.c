@@ -159,7 +159,9 @@ static void on_begun(fv_rpc_op *op, bool ok) {
     b.bytes_bound = t->bytes_bound;
     b.thinks = t->prefill.generation.rules.reasoning == FV_REASONING_OPEN;
     b.thought = t->prefill.generation.rules.reasoning == FV_REASONING_OVER;
-    b.n_prompt_cached = (uint32_t)t->prefill.prefix.rows;
+    b.n_prompt_cached = (uint32_t)fv_task_cached(t);
+    b.caches = t->prefix.taken;
+    b.first_by_decode = t->prefix.left > 0;
     e.event_case = FOVEA__HANDOFF__V1__PREFILL_EVENT__EVENT_BEGUN;
     e.begun = &b;
     send_event(t, &e);
@@ -244,7 +246,7 @@ static void log_over(const fv_task *t) {
                "prefill_s=%.4f "
                "bytes=%" PRIu64 " to=%s",
                id, t->msg->tenant, trace, t->prefill.prompt.n, t->prefill.prompt.n_visual,
-               t->prefill.prefix.rows, t->began_s - t->arrived_s, t->prefill.s_vision,
+               fv_task_cached(t), t->began_s - t->arrived_s, t->prefill.s_vision,
                t->prefill.s_prefill, t->sent.bytes, t->peer ? t->peer->address : "nobody");
     else if (t->call && fv_status_is_callers(t->fault.status))
         FV_LOG(INFO, PREFILL, "req=%s tenant?=%s trace?=%s event=%s status=%s reason=\"%s\"", id,
@@ -501,6 +503,8 @@ void fv_prefill_worker_load(const fv_prefill_worker *w, Fovea__Inference__V1__Lo
     load->tokens_out = w->n_tokens;
     load->seconds_busy = fv_jobs_busy_s(w->jobs);
 }
+
+fv_kept_log *fv_prefill_worker_kept(const fv_prefill_worker *w) { return w->line.kept; }
 
 fv_pulse *fv_prefill_worker_pulse(const fv_prefill_worker *w) { return w->pulse; }
 

@@ -26,6 +26,7 @@
 #include "common/liveness.h"
 #include "common/pulse.h"
 #include "inference.pb-c.h"
+#include "kv/cache/kept_log.h"
 #include "kv/tier/tier.h"
 #include "model/engine.h"
 #include "rpc/server.h"
@@ -73,6 +74,9 @@ fv_rpc_service fv_prefill_worker_service(fv_prefill_worker *w);
 
 /* Fills in the worker's load now. */
 void fv_prefill_worker_load(const fv_prefill_worker *w, Fovea__Inference__V1__Load *load);
+
+/* Returns what the worker keeps of prompts, for its routers; valid until `closed`. */
+fv_kept_log *fv_prefill_worker_kept(const fv_prefill_worker *w);
 
 /* Returns the list of requests that are being prepared, read or prefilled; valid until `closed`. */
 fv_pulse *fv_prefill_worker_pulse(const fv_prefill_worker *w);

@@ -50,13 +50,11 @@ static fv_form_unit *take(line *l) {
     return u;
 }
 
-/* Compiles a unit, with at most so many steps; 0: as many as a grammar may have. The result is looked up later, where a
- * failure is reported. Returns whether it is complete. */
+/* Compiles a unit, with at most so many steps; 0: as many as a grammar may have. A failure is reported later, by who
+ * uses the result. Returns whether it is complete. */
 static bool compile(line *l, fv_form_unit *u, int64_t steps) {
     const double begin_s = fv_clock_s();
-    fv_grammar *g;
-    fv_status st = fv_grammar_get_within(&u->spec, steps, &g);
-    if (st == FV_OK) fv_grammar_unref(g);
+    fv_status st = fv_grammar_prepare(&u->spec, steps, &u->result);
     fv_fair_charge(&l->fair, u->flow, fv_clock_s() - begin_s);
     return st != FV_EBUSY;
 }

@@ -34,6 +34,7 @@ struct fv_membership {
     uv_timer_t timer;
     uint32_t report_ms;
     int32_t retry_ms;
+    uint64_t told;                        /* of opt.kept, up to there */
     fv_key key;                           /* proves joins */
     fv_join_transcript said;              /* by both sides in this join */
     char why[FV_RPC_TEXT_MAX];            /* the logged reason of the last failed attempt */
@@ -70,6 +71,26 @@ static void list_work(const fv_membership *m, report_message *r) {
     r->work = w.list;
 }
 
+/* Changes in what the worker keeps, which a report borrows. */
+typedef struct kept_list {
+    Fovea__Fleet__V1__KeptPrompt kept[FV_KEPT_READ_MAX], *list[FV_KEPT_READ_MAX];
+} kept_list;
+
+/* Adds the next changes to a report, up to *cursor. */
+static void list_kept(const fv_membership *m, report_message *r, uint64_t *cursor) {
+    static fv_kept_change change[FV_KEPT_READ_MAX]; /* as list_work's */
+    static kept_list k;
+    r->n_kept = (size_t)fv_kept_log_read(m->opt.kept, cursor, change, FV_KEPT_READ_MAX);
+    for (size_t i = 0; i < r->n_kept; i++) {
+        fovea__fleet__v1__kept_prompt__init(&k.kept[i]);
+        k.kept[i].digest = change[i].digest;
+        k.kept[i].tokens = change[i].tokens;
+        k.kept[i].seconds = change[i].seconds;
+        k.list[i] = &k.kept[i];
+    }
+    r->kept = k.list;
+}
+
 /* Makes a report, which borrows `load`. */
 static report_message make_report(fv_membership *m, Fovea__Inference__V1__Load *load) {
     report_message r = FOVEA__FLEET__V1__WORKER_REPORT__INIT;
@@ -88,8 +109,11 @@ static report_message make_report(fv_membership *m, Fovea__Inference__V1__Load *
 static void report(fv_membership *m) {
     Fovea__Inference__V1__Load load;
     report_message r = make_report(m, &load);
-    (void)fv_rpc_call_send(m->call, &r.base);
-    uv_timer_start(&m->timer, on_timer, m->report_ms, 0);
+    uint64_t told = m->told;
+    list_kept(m, &r, &told);
+    if (fv_rpc_call_send(m->call, &r.base) == FV_OK) m->told = told;
+    bool more = r.n_kept == FV_KEPT_READ_MAX && m->report_ms > TOUCH_MS;
+    uv_timer_start(&m->timer, on_timer, more ? TOUCH_MS : m->report_ms, 0);
 }
 
 void fv_membership_touch(fv_membership *m) {
@@ -158,6 +182,7 @@ static fv_status on_welcome(fv_membership *m, const Fovea__Fleet__V1__Welcome *w
         !fv_join_verify(&m->key, FV_JOIN_WELCOME, &m->said, w->proof.data, w->proof.len))
         return not_our_router(m);
     m->joined = true;
+    m->told = 0;
     m->opt.farewell = false;
     m->retry_ms = RETRY_MS;
     m->why[0] = '\0';

@@ -15,6 +15,7 @@
 #include "auth/join_proof.h"
 #include "common/pulse.h"
 #include "fleet.pb-c.h"
+#include "kv/cache/kept_log.h"
 #include "rpc/client.h"
 #include "serving/caller.h"
 
@@ -42,7 +43,8 @@ typedef struct fv_membership_options {
     /* The router at this address has said farewell, so that no answer is expected for a while. */
     bool farewell;
     void *user;
-    fv_pulse *pulse; /* progress of single requests, for the reports; borrowed. NULL: none */
+    fv_pulse *pulse;   /* progress of single requests, for the reports; borrowed. NULL: none */
+    fv_kept_log *kept; /* prompts that the worker keeps, likewise */
 } fv_membership_options;
 
 /* Begins to join. FV_EINVAL: `router` is not an address. */

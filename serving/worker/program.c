@@ -142,6 +142,7 @@ static fv_status serve(fv_worker_program *p) {
     FV_TRY(open_engine(p));
     FV_TRY(p->kind->open(p));
     p->place.pulse = p->kind->pulse(p->worker);
+    p->place.kept = p->kind->kept(p->worker);
     listener.n_service = p->kind->services(p->worker, services);
     FV_TRY(fv_daemon_serve(p->daemon, &listener, 1));
     return fv_daemon_name(p->daemon, p->kind->role, p->name);

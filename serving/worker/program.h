@@ -26,6 +26,7 @@ typedef struct fv_worker_kind {
     fv_status (*open)(fv_worker_program *p);
     int32_t (*services)(void *worker, fv_rpc_service out[FV_WORKER_SERVICES_MAX]);
     fv_pulse *(*pulse)(void *worker);
+    fv_kept_log *(*kept)(void *worker);
     fv_vital_signs (*signs)(void *worker);
     void (*load)(void *worker, Fovea__Inference__V1__Load *load); /* fills an empty one */
     void (*record)(void *worker); /* sets metrics beyond the load; NULL: there are none */

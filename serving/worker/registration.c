@@ -22,7 +22,8 @@ static fv_status join(fv_registration *p) {
                                          .measure = measure,
                                          .drain = told_to_drain,
                                          .user = p,
-                                         .pulse = p->pulse}};
+                                         .pulse = p->pulse,
+                                         .kept = p->kept}};
     if (!opt.names) return FV_OK;
     const char *advertise = fv_options_string(p->o, "advertise");
     const char *address = advertise ? advertise : fv_daemon_address(p->daemon);

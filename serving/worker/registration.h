@@ -25,7 +25,8 @@ typedef struct fv_registration {
     fv_status (*introduce)(void *user, const char *address, Fovea__Fleet__V1__Introduction **out);
     void (*measure)(void *user, Fovea__Inference__V1__Load *load);
     void *user;
-    fv_pulse *pulse; /* for the reports; set before the first probe */
+    fv_pulse *pulse;   /* for the reports; set before the first probe */
+    fv_kept_log *kept; /* likewise; NULL: none */
     /* private */
     fv_key fleet;
     fv_callers *callers;

@@ -4,6 +4,8 @@ leaves them time to end.
 
 usage: manifests.py ROOT BIN     exits with 77 where manifests cannot be read or rendered
 """
+import functools
+import json
 import os
 import re
 import shutil
@@ -34,6 +36,20 @@ MEMBERS = PROGRAMS - {"fovea-gateway"}  # have the fleet's secret and certificat
 OTHERS = {"gateway.networking.k8s.io", "monitoring.coreos.com", "keda.sh"}  # CRDs, which no schema of Kubernetes has
 # 1.27 is the first in which gRPC probes are stable.
 SCHEMAS = ["1.27", "1.31", "1.32", "1.33", "1.34", "1.35", "1.36", "1.37"]
+
+
+@functools.cache
+def schema_fault(text, version):
+    """What the schemas have against an object in JSON; None: nothing. Folders share most objects."""
+    try:
+        kubernetes_validate.validate(json.loads(text), version, strict=True)
+    except Exception as e:  # of several kinds, all of them a sentence
+        return str(e)
+    return None
+
+
+if kubernetes_validate:  # reads all definitions of a version again for each object, unless it is kept from it
+    kubernetes_validate.utils.schema_contents = functools.cache(kubernetes_validate.utils.schema_contents)
 
 
 def expect(holds, what):
@@ -79,10 +95,8 @@ class Fleet:
                     continue
                 since = "1.31" if "trafficDistribution" in o.get("spec", {}) else ""
                 for version in (v for v in SCHEMAS if v >= since):
-                    try:
-                        kubernetes_validate.validate(o, version, strict=True)
-                    except Exception as e:  # of several kinds, all of them a sentence
-                        self.expect(False, f"{o['kind']} {o['metadata']['name']}, Kubernetes {version}: {e}")
+                    fault = schema_fault(json.dumps(o, sort_keys=True), version)
+                    self.expect(fault is None, f"{o['kind']} {o['metadata']['name']}, Kubernetes {version}: {fault}")
         self.pods = {d["spec"]["template"]["spec"]["containers"][0]["command"][0]: d for d in self.of("Deployment")}
 
     def expect(self, holds, what):

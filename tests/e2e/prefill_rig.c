@@ -1,5 +1,7 @@
 #include "tests/e2e/prefill_rig.h"
+#include "serving/policy_message.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,6 +9,7 @@
 
 #include "common/file.h"
 #include "model/synth/synth.h"
+#include "prefill-worker/service/internal.h"
 #include "rpc/message.h"
 #include "tests/support/command.h"
 #include "tests/support/tokens.h"
@@ -99,6 +102,32 @@ Fovea__Inference__V1__Load prefill_load(void) {
     return load;
 }
 
+void open_workers_with_tier(fv_kv_tier *t) {
+    const prefill_rig before = workers;
+    workers = (prefill_rig){.p = before.p, .d = before.d};
+    workers.p.prefix_bytes = 1 << 24;
+    workers.p.tier[0] = t;
+    workers.p.n_tier = 1;
+    open_workers();
+}
+
+static atomic_size_t n_storing;
+
+static void read_storing(fv_job *job) {
+    fv_prefill_worker *w = job->owner;
+    atomic_store(&n_storing, w->line.bytes_storing + 1);
+}
+
+/* The computing thread knows what is on its way to the tier. */
+void wait_for_writes(void) {
+    do {
+        fv_job job = {.run = read_storing, .owner = workers.prefill};
+        atomic_store(&n_storing, 0);
+        fv_jobs_post_followup(workers.prefill->jobs, &job);
+        while (atomic_load(&n_storing) == 0) net_sleep(&workers.net, 1);
+    } while (atomic_load(&n_storing) > 1 || prefill_load().bytes_tier_written == 0);
+}
+
 /* Waits until neither worker holds any request. */
 void wait_for_nothing_held(void) {
     Fovea__Inference__V1__Load mine = FOVEA__INFERENCE__V1__LOAD__INIT;
@@ -139,6 +168,12 @@ void ask_about_image(asking *a, const char *decode_address) {
     a->g.max_tokens = N_TOKEN;
     a->g.ignore_eos = true;
     a->g.digests = true;
+}
+
+void ask_under(asking *a, const char *policy, fv_arena *arena) {
+    fv_policy parsed;
+    cr_assert_eq(fv_policy_parse(policy, &parsed), FV_OK, "%s", fv_last_error());
+    cr_assert_eq(fv_policy_to_message(&parsed, arena, &a->g.policy), FV_OK);
 }
 
 static fv_status on_prefilled(fv_rpc_call *c, grpc_byte_buffer *message) {
@@ -232,6 +267,14 @@ void run(heard *h, const asking *a) {
 void run_well(heard *h, const asking *a) {
     run(h, a);
     cr_assert_eq(h->end.status, FV_OK, "%s", h->why);
+}
+
+const Fovea__Inference__V1__Report *ask_text(heard *h, asking *a, const char *text) {
+    fv_arena_fini(&h->arena);
+    *h = (heard){0};
+    a->prompt.text = (char *)(uintptr_t)text;
+    run_well(h, a);
+    return h->report;
 }
 
 /* Collects the tokens after the first. */

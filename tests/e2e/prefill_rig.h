@@ -14,6 +14,10 @@
 
 enum { N_TOKEN = 6 };
 #define QUESTION "USER: <image>\nwhat is in this picture? ASSISTANT:"
+#define LONG_QUESTION                                                                              \
+    "USER: <image>\nwhat is in this picture, and which of the things that are in it would you "    \
+    "say are red, which are green, which are blue, which are large, which are small, and why do "  \
+    "you think so? please say it in a few words. ASSISTANT:"
 
 typedef Fovea__Handoff__V1__PrefillRequest prefill_request;
 typedef Fovea__Inference__V1__GenerateRequest generate_request;
@@ -44,8 +48,10 @@ typedef struct prefill_rig {
 } prefill_rig;
 extern prefill_rig workers;
 
-void open_workers(void); /* with the options in workers.p and workers.d */
+void open_workers(void);                    /* with the options in workers.p and workers.d */
+void open_workers_with_tier(fv_kv_tier *t); /* and these options, after a close */
 void close_workers(void);
+void wait_for_writes(void); /* until what the prefill worker has kept is in its tier */
 Fovea__Inference__V1__Load prefill_load(void);
 void wait_for_nothing_held(void); /* by either worker */
 
@@ -77,10 +83,13 @@ typedef struct heard {
     char why[FV_RPC_TEXT_MAX], refusal[64];
 } heard;
 
+void ask_under(asking *a, const char *policy, fv_arena *arena); /* the message is in the arena */
 void begin_within(heard *h, const asking *a, int64_t deadline_ms);
 void begin(heard *h, const asking *a);
 void run(heard *h, const asking *a); /* and waits for the end */
 void run_well(heard *h, const asking *a);
+/* Asks with another text; the answer before, in *h, is forgotten. */
+const Fovea__Inference__V1__Report *ask_text(heard *h, asking *a, const char *text);
 void decode(heard *h, const Fovea__Handoff__V1__Ticket *ticket); /* after the first token */
 uint64_t first_digest(const heard *h);
 

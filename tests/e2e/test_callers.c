@@ -7,7 +7,7 @@
 #include "tests/support/fake_worker.h"
 #include "tests/support/tokens.h"
 
-TestSuite(callers, .init = make_checkpoint, .fini = drop_checkpoint, .timeout = 120);
+TestSuite(callers, .init = make_checkpoint, .fini = drop_checkpoint, .timeout = 240);
 
 #define PREFILL "/fovea.handoff.v1.Prefill/Prefill"
 #define OPEN "/fovea.handoff.v1.Handoff/Open"

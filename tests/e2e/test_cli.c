@@ -142,6 +142,23 @@ Test(cli, chunk_threads_and_path_change_no_digest) {
     json_decref(b);
 }
 
+Test(cli, drafts_change_no_digest) {
+    char with[800];
+    write_text(dir, "expected.txt", "the the the the the");
+    snprintf(with, sizeof with, "--max-tokens 60 --speculate on --prediction %s/expected.txt hi",
+             dir);
+    json_t *a = ask_json("--max-tokens 60 --speculate off hi"), *b = ask_json(with);
+    cr_assert_eq(number(a, "drafts", "tokens"), 0);
+    cr_assert_geq(number(b, "drafts", "tokens"), number(b, "drafts", "kept"));
+    json_t *one = json_object_get(json_object_get(a, "report"), "digests");
+    cr_assert_eq(json_array_size(one), 60);
+    cr_assert(json_equal(one, json_object_get(json_object_get(b, "report"), "digests")));
+    json_decref(a);
+    json_decref(b);
+    ask_fails("--speculate perhaps x", 2, "must be on or off");
+    ask_fails("--prediction /none.txt x", 1, "/none.txt");
+}
+
 Test(cli, a_policy_makes_the_kv_smaller_and_the_report_says_by_how_much) {
     json_t *exact = ask_json("--image " IMAGE " hi");
     json_t *vtw = ask_json("--image " IMAGE " --policy prune=vtw,layer=1 hi");
@@ -407,7 +424,7 @@ Test(cli, wrong_usage_ends_with_2) {
     ask_fails("--isa neon hi", 2, "neon");
     ask_fails("--kv-dtype f64 hi", 2, "f32, bf16 or f16");
     ask_fails("--compute f16 hi", 2, "f32 or bf16");
-    ask_fails("--weights int2 hi", 2, "use stored, int8, int4, int4-128 or dequantized");
+    ask_fails("--weights int2 hi", 2, "use stored, int8, int4, int4-128, exact or dequantized");
     command_run(&r, FOVEA " sing");
     cr_assert_eq(r.status, 2);
     command_run(&r, FOVEA);

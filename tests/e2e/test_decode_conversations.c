@@ -9,7 +9,7 @@
 #include "tests/support/recompress_turn.h"
 
 TestSuite(decode_conversations, .init = write_checkpoint, .fini = remove_checkpoint,
-          .timeout = 120);
+          .timeout = 240);
 
 /* A conversation and all its ids, from which the expected turns are computed: those of the
  * prefilled prompt first. */

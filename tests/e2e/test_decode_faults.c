@@ -7,7 +7,7 @@
 #include "tests/e2e/decode_rig.h"
 #include "transport/frame.h"
 
-TestSuite(decode_faults, .init = write_checkpoint, .fini = remove_checkpoint, .timeout = 120);
+TestSuite(decode_faults, .init = write_checkpoint, .fini = remove_checkpoint, .timeout = 240);
 
 static uint64_t refusals(void) {
     fv_receiver_counters c = fv_decode_worker_handoffs(rig.worker);

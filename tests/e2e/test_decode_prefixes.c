@@ -4,9 +4,13 @@
 
 #include "tests/e2e/decode_rig.h"
 
-TestSuite(decode_prefixes, .init = write_checkpoint, .fini = remove_checkpoint, .timeout = 120);
+TestSuite(decode_prefixes, .init = write_checkpoint, .fini = remove_checkpoint, .timeout = 240);
 
-enum { BEFORE = 4 /* text tokens before the image */, PREFIX_BYTES = 1 << 20 };
+enum {
+    BEFORE = 4,            /* text tokens before the image */
+    AFTER = TEXT - BEFORE, /* between it and the question */
+    PREFIX_BYTES = 1 << 20
+};
 
 static fv_decode_options keeping(void) {
     fv_decode_options opt = fv_decode_options_default();
@@ -41,7 +45,7 @@ Test(decode_prefixes, another_question_about_an_image_is_answered_alike_and_sent
     for (int i = 0; i < 4; i++) {
         prefill_question(&h[i], 7 + 3 * i, "");
         send_all(&h[i]);
-        cr_assert_eq(h[i].sent.tokens_kept, i == 0 ? 0 : BEFORE + VISUAL);
+        cr_assert_eq(h[i].sent.tokens_kept, i == 0 ? 0 : BEFORE + VISUAL + AFTER);
         if (i > 0) cr_assert_lt(h[i].sent.bytes, h[0].sent.bytes - h[i].sent.bytes_kept / 2);
         if (i != 1) answer_well(&a, &h[i]); /* the second one waits while others come and go */
     }
@@ -50,7 +54,7 @@ Test(decode_prefixes, another_question_about_an_image_is_answered_alike_and_sent
     Fovea__Inference__V1__Load l = fv_decode_worker_load(rig.worker);
     cr_assert_eq(l.n_prefixes_found, 3);
     cr_assert_eq(l.n_prefixes_missed, 1);
-    cr_assert_eq(l.tokens_kept, 3 * (BEFORE + VISUAL));
+    cr_assert_eq(l.tokens_kept, 3 * (BEFORE + VISUAL + AFTER));
     cr_assert_eq(l.bytes_not_sent, 3 * h[1].sent.bytes_kept);
     cr_assert_geq(l.n_prefixes, 1);
     UNTIL(fv_decode_worker_load(rig.worker).bytes_prefixes_idle ==
@@ -64,7 +68,7 @@ Test(decode_prefixes, tenants_and_lossy_policies_do_not_share) {
     static const struct {
         const char *tenant, *policy;
     } asked[] = {
-        {"a", ""}, {"b", ""}, {"a", "evict=h2o"}, {"a", "pack=svd,rank_k=4,rank_v=4,gain=0"}};
+        {"a", ""}, {"b", ""}, {"a", "evict=vta"}, {"a", "pack=svd,rank_k=4,rank_v=4,gain=0"}};
     static handoff h[4];
     fv_decode_options opt = keeping();
     open_all(&opt);
@@ -108,6 +112,99 @@ Test(decode_prefixes, a_leaving_worker_drops_them) {
     UNTIL(fv_decode_worker_idle(rig.worker));
     UNTIL(fv_decode_worker_load(rig.worker).n_prefixes == 0);
     handoff_free(&h);
+    close_all();
+}
+
+/* ---- a prompt that is on its way -------------------------------------------------------------- */
+
+static void hold(handoff *h) {
+    prefill_question(h, 7, "");
+    h->hold = true;
+    tell(h, run_ship);
+    UNTIL(atomic_load(&h->state) >= 1);
+    cr_assert_eq(atomic_load(&h->state), 1, "%s", h->why);
+}
+
+static void ask_behind(handoff *h, int32_t question) {
+    prefill_question(h, question, "");
+    h->wait_ms = 20000;
+    tell(h, run_ship);
+}
+
+Test(decode_prefixes, questions_that_come_before_the_first_is_there_wait_for_its_image) {
+    static handoff first, others[3];
+    static answer a;
+    fv_decode_options opt = keeping();
+    opt.behind_s = 100;
+    open_all(&opt);
+    hold(&first);
+    for (int i = 0; i < 3; i++) ask_behind(&others[i], 20 + 3 * i);
+    run_loop_ms(200);
+    for (int i = 0; i < 3; i++) cr_assert_eq(atomic_load(&others[i].state), 0, "it waits");
+    tell(&first, run_let_go);
+    UNTIL(atomic_load(&first.state) == 2);
+    for (int i = 0; i < 3; i++) {
+        UNTIL(atomic_load(&others[i].state) == 2);
+        cr_assert_eq(others[i].status, FV_OK, "%s", others[i].why);
+        cr_assert_eq(others[i].sent.tokens_kept, BEFORE + VISUAL);
+        answer_well(&a, &others[i]);
+    }
+    answer_well(&a, &first);
+    for (int i = 0; i < 3; i++) handoff_free(&others[i]);
+    handoff_free(&first);
+    close_all();
+}
+
+Test(decode_prefixes, nobody_waits_longer_than_allowed_or_for_a_hand_off_that_has_ended) {
+    static handoff first, other;
+    fv_decode_options opt = keeping();
+    opt.behind_s = 0.1;
+    open_all(&opt);
+    hold(&first);
+    ask_behind(&other, 20);
+    UNTIL(atomic_load(&other.state) == 2);
+    cr_assert_eq(other.status, FV_OK, "%s", other.why);
+    cr_assert_eq(other.sent.tokens_kept, 0, "the first one sends nothing");
+    release(&other.ticket);
+    handoff_free(&other);
+    tell(&first, run_abandon);
+    UNTIL(atomic_load(&first.state) == 2);
+    handoff_free(&first);
+    close_all();
+
+    rig.exporting = NULL;
+    memset(&first, 0, sizeof first);
+    memset(&other, 0, sizeof other);
+    opt.behind_s = 100;
+    open_all(&opt);
+    hold(&first);
+    ask_behind(&other, 20);
+    run_loop_ms(100);
+    cr_assert_eq(atomic_load(&other.state), 0);
+    tell(&first, run_abandon);
+    UNTIL(atomic_load(&other.state) == 2);
+    cr_assert_eq(other.status, FV_OK, "%s", other.why);
+    release(&other.ticket);
+    handoff_free(&other);
+    handoff_free(&first);
+    close_all();
+}
+
+Test(decode_prefixes, a_leaving_worker_refuses_those_that_wait) {
+    static handoff first, other;
+    fv_decode_options opt = keeping();
+    opt.behind_s = 100;
+    open_all(&opt);
+    hold(&first);
+    ask_behind(&other, 20);
+    run_loop_ms(100);
+    fv_decode_worker_drain(rig.worker);
+    UNTIL(atomic_load(&other.state) == 2);
+    cr_assert_eq(other.status, FV_EBUSY, "%s", other.why);
+    tell(&first, run_abandon);
+    UNTIL(atomic_load(&first.state) == 2);
+    handoff_free(&other);
+    handoff_free(&first);
     close_all();
 }
 
@@ -163,7 +260,7 @@ static void talk_all(talk *t, size_t prefix_bytes) {
             if (number == 0) prefill_question(&t[i].h, 7 + 3 * i, "");
             if (number == 0) send_all(&t[i].h);
             if (number == 0 && i > 0)
-                cr_assert_eq(t[i].h.sent.tokens_kept, prefix_bytes ? BEFORE + VISUAL : 0);
+                cr_assert_eq(t[i].h.sent.tokens_kept, prefix_bytes ? BEFORE + VISUAL + AFTER : 0);
             take_turn(&t[i], number);
         }
     UNTIL(fv_decode_worker_load(rig.worker).n_kept == TALKS);

@@ -5,7 +5,7 @@
 
 #include "tests/e2e/decode_rig.h"
 
-TestSuite(decode_room, .init = write_checkpoint, .fini = remove_checkpoint, .timeout = 120);
+TestSuite(decode_room, .init = write_checkpoint, .fini = remove_checkpoint, .timeout = 240);
 
 enum { LARGE = MANY, SMALL = TOKENS, N = 6 };
 static handoff h[N];

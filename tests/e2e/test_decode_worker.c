@@ -12,7 +12,7 @@
 #include "transport/frame.h"
 #include "transport/grpc.h"
 
-TestSuite(decode_worker, .init = write_checkpoint, .fini = remove_checkpoint, .timeout = 120);
+TestSuite(decode_worker, .init = write_checkpoint, .fini = remove_checkpoint, .timeout = 240);
 
 /* ---- success ----------------------------------------------------------------------------- */
 

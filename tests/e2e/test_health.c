@@ -223,7 +223,7 @@ Test(health, a_decode_worker_whose_computing_thread_hangs_is_not_serving) {
 
 Test(health, an_idle_worker_stays_healthy_by_probes_that_it_does_not_log) {
     watch w;
-    start("fovea-decode", "--probe-ms 20 --unhealthy-ms 300 --log info");
+    start("fovea-decode", "--probe-ms 20 --unhealthy-ms 1500 --log info");
     watch_open(&w, "");
     wait_state(&w, SERVING);
     int32_t before = w.n;

@@ -25,7 +25,7 @@ static void begin(void) {
 
 static void end(void) { fleet_close(&f); }
 
-TestSuite(kept_on_disk, .init = begin, .fini = end, .timeout = 200);
+TestSuite(kept_on_disk, .init = begin, .fini = end, .timeout = 240);
 
 static void start(void) {
     char args[600];
@@ -47,7 +47,7 @@ static json_int_t from_disk(json_t *answer) {
 /* Waits until the folder has files and no longer grows. */
 static void wait_for_writes(void) {
     char before[64] = "", now[64];
-    for (int still = 0; still < 10; usleep(20000)) {
+    for (int still = 0; still < 50; usleep(20000)) {
         command_run(&fleet_said,
                     "find %s/kv -type f -size +0 -name '????????????????*' | wc -l; du -sb %s/kv",
                     f.dir, f.dir);

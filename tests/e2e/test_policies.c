@@ -5,13 +5,14 @@
 #include <string.h>
 
 #include "policy/conflicts.h"
+#include "policy/depends.h"
 #include "tests/support/command.h"
 
 #define FOVEA FOVEA_BIN "/fovea"
 
 static command_result r;
 
-TestSuite(policies, .timeout = 60);
+TestSuite(policies, .timeout = 240);
 
 static json_t *by_name(const json_t *list, const char *name) {
     for (size_t i = 0; i < json_array_size(list); i++) {
@@ -28,6 +29,12 @@ static void holds_method(const json_t *root, const fv_method_info *m) {
     json_t *params = json_object_get(method, "params");
     cr_assert_str_eq(json_string_value(json_object_get(method, "source")), m->source);
     cr_assert_eq(json_array_size(params), (size_t)m->n_param);
+    const uint32_t inputs = fv_method_inputs(m);
+    const json_t *on = json_object_get(method, "depends_on");
+    cr_assert_eq(json_array_size(on), (size_t)__builtin_popcount(inputs), "%s", m->name);
+    for (size_t i = 0, k = 0; i < FV_N_INPUT; i++)
+        if (inputs & 1U << i)
+            cr_assert_str_eq(json_string_value(json_array_get(on, k++)), fv_input_name((int32_t)i));
     for (int32_t i = 0; i < m->n_param; i++) {
         char text[FV_POLICY_TEXT_MAX];
         fv_policy p;
@@ -94,6 +101,9 @@ Test(policies, plans_of_all_presets_are_counted_without_a_checkpoint) {
         cr_assert_str_eq(json_string_value(json_object_get(row, "policy")), p[i].name);
         double flops = json_real_value(json_object_get(row, "flops"));
         cr_assert(flops > 0 && flops <= exact, "%s: %g", p[i].name, flops);
+        json_int_t kept = json_integer_value(json_object_get(row, "layers_kept"));
+        if (strcmp(p[i].name, "exact") == 0) cr_assert_eq(kept, 32);
+        if (strcmp(p[i].name, "fovea") == 0) cr_assert_eq(kept, 28);
     }
     json_decref(rows);
     command_run(&r, FOVEA " plan --policy exact --policy prune=fastv,layer=40");

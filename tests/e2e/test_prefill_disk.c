@@ -1,6 +1,7 @@
 /* The prefill worker keeps the KV of prompts on a disk: a worker that starts anew, however the last one ended, reads what
  * it would compute, and its answers have the same bits; whatever happens to the folder. */
 #include <dirent.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -10,11 +11,7 @@
 #include "tests/support/tensor_file.h"
 
 #define OTHER "USER: <image>\nwhat else is in this picture, and why? ASSISTANT:"
-#define LONG                                                                                       \
-    "USER: <image>\nwhat is in this picture, and which of the things that are in it would you "    \
-    "say "                                                                                         \
-    "are red, which are green, which are blue, which are large, which are small, and why do you "  \
-    "think so? please say it in a few words. ASSISTANT:"
+#define LONG LONG_QUESTION
 
 static heard p, d;
 static asking a;
@@ -27,17 +24,8 @@ static void prepare(void) {
 }
 
 static void open_disk(uint64_t bytes) {
-    static const prefill_rig none;
-    fv_prefill_worker_options opt = workers.p;
-    fv_decode_options decode_opt = workers.d;
-    workers = none;
-    workers.p = opt;
-    workers.d = decode_opt;
     cr_assert_eq(fv_kv_disk_open(folder, bytes, NULL, &disk), FV_OK, "%s", fv_last_error());
-    workers.p.prefix_bytes = 1 << 24;
-    workers.p.tier[0] = disk;
-    workers.p.n_tier = 1;
-    open_workers();
+    open_workers_with_tier(disk);
     ask_about_image(&a, workers.target);
 }
 
@@ -46,13 +34,7 @@ static void close_disk(void) {
     disk->ops->close(disk);
 }
 
-static const Fovea__Inference__V1__Report *ask(const char *text) {
-    fv_arena_fini(&p.arena);
-    p = (heard){0};
-    a.prompt.text = (char *)(uintptr_t)text;
-    run_well(&p, &a);
-    return p.report;
-}
+static const Fovea__Inference__V1__Report *ask(const char *text) { return ask_text(&p, &a, text); }
 
 static uint64_t computed(const char *text) {
     a.g.cache_off = true;
@@ -61,17 +43,7 @@ static uint64_t computed(const char *text) {
     return first_digest(&p);
 }
 
-/* Waits until what the worker has kept is written. */
-static void wait_for_writes(void) {
-    uint64_t seen = 0;
-    for (int still = 0; still < 20; still++, usleep(5000)) {
-        uint64_t now = prefill_load().bytes_tier_written;
-        if (now != seen || now == 0) still = 0;
-        seen = now;
-    }
-}
-
-TestSuite(prefill_disk, .init = prepare, .fini = drop_checkpoint, .timeout = 120);
+TestSuite(prefill_disk, .init = prepare, .fini = drop_checkpoint, .timeout = 240);
 
 Test(prefill_disk, a_worker_that_starts_anew_reads_what_another_has_computed) {
     open_disk(1 << 24);
@@ -178,7 +150,7 @@ Test(prefill_disk, a_folder_that_cannot_be_written_costs_no_request) {
     write_text(folder, "0/segments", "a file is in the way");
     cr_assert_eq(ask(LONG)->n_prompt_cached, 0);
     cr_assert_gt(ask(LONG)->n_prompt_cached, 0);
-    for (int i = 0; i < 400 && prefill_load().n_tier_failed == 0; i++) usleep(5000);
+    for (int i = 0; i < 20000 && prefill_load().n_tier_failed == 0; i++) usleep(5000);
     cr_assert_gt(prefill_load().n_tier_failed, 0);
     cr_assert_eq(unlink(top), 0);
     close_disk();
@@ -201,4 +173,127 @@ Test(prefill_disk, tenants_salts_and_cache_off_find_nothing_on_the_disk) {
     a.g.cache_off = false;
     cr_assert_gt(ask(LONG)->n_prompt_fetched, 0);
     close_disk();
+}
+
+/* A row that is kept before a layer that drops tokens has other parts. */
+Test(prefill_disk, what_is_kept_under_a_policy_is_read_again_too) {
+    static const char *const policies[] = {"prune=fastv,layer=2,keep=0.5", "condense=prumerge"};
+    for (int i = 0; i < 2; i++) {
+        fv_arena arena = {0};
+        open_disk(1 << 24);
+        a.g.cache_salt = (char *)(uintptr_t)policies[i];
+        ask_under(&a, policies[i], &arena);
+        cr_assert_eq(ask(LONG)->n_prompt_cached, 0, "%s", policies[i]);
+        uint64_t first = first_digest(&p);
+        wait_for_writes();
+        close_disk();
+        open_disk(1 << 24);
+        a.g.cache_salt = (char *)(uintptr_t)policies[i];
+        cr_assert_eq(ask(LONG)->n_prompt_cached, 0, "exact reads nothing of %s", policies[i]);
+        ask_under(&a, policies[i], &arena);
+        const Fovea__Inference__V1__Report *r = ask(LONG);
+        cr_assert_str_eq(r->cache_tier, "disk");
+        cr_assert_geq(r->n_prompt_fetched, r->n_visual, "%s", policies[i]);
+        cr_assert_eq(first_digest(&p), first, "%s", policies[i]);
+        close_disk();
+        fv_arena_fini(&arena);
+    }
+}
+
+/* ---- a disk that hangs ------------------------------------------------------------------------- */
+
+/* Says that it has everything; a read ends when it is let go, and has read nothing. */
+typedef struct hanging {
+    fv_kv_tier base;
+    atomic_int n_asked, n_read;
+    atomic_bool let_go;
+} hanging;
+
+static int32_t hanging_has(fv_kv_tier *t, const fv_chain_key *const *key, int32_t n) {
+    (void)key;
+    atomic_fetch_add(&((hanging *)t)->n_asked, 1);
+    return n;
+}
+
+static fv_status hanging_read(fv_kv_tier *t, const fv_chain_key *key, const fv_seal_head *want,
+                              void *rows, double *seconds) {
+    hanging *h = (hanging *)t;
+    (void)key, (void)want, (void)rows, (void)seconds;
+    atomic_fetch_add(&h->n_read, 1);
+    while (!atomic_load(&h->let_go)) usleep(1000);
+    return FV_FAIL(FV_ENOTFOUND, "the segment is not there");
+}
+
+static fv_status hanging_write(fv_kv_tier *t, const char *tenant, const fv_chain_key *key,
+                               const fv_seal_head *head, const void *rows) {
+    (void)t, (void)tenant, (void)key, (void)head, (void)rows;
+    return FV_OK;
+}
+
+static fv_tier_counters hanging_count(fv_kv_tier *t) {
+    (void)t;
+    return (fv_tier_counters){.n_hit = 0};
+}
+
+static const fv_kv_tier_ops hanging_ops = {.name = "hanging",
+                                           .has = hanging_has,
+                                           .read = hanging_read,
+                                           .write = hanging_write,
+                                           .count = hanging_count};
+
+Test(prefill_disk, a_disk_that_hangs_delays_one_request_and_is_left_alone) {
+    static hanging h = {.base.ops = &hanging_ops};
+    char text[sizeof LONG + 32];
+    open_disk(1 << 24); /* what it would be without */
+    uint64_t want = computed(LONG);
+    close_disk();
+    prefill_rig fresh = {.p = workers.p, .d = workers.d};
+    workers = fresh;
+    workers.p.tier[0] = &h.base;
+    workers.p.n_tier = 1;
+    open_workers();
+    ask_about_image(&a, workers.target);
+    const Fovea__Inference__V1__Report *r = ask(LONG); /* it comes, although the read never ends */
+    cr_assert_eq(r->n_prompt_cached, 0);
+    cr_assert_eq(first_digest(&p), want);
+    cr_assert_eq(atomic_load(&h.n_read), 1);
+    int asked = atomic_load(&h.n_asked);
+    for (int i = 0; i < 3; i++) {
+        snprintf(text, sizeof text, "USER: question %d: %s", i, LONG);
+        ask(text);
+    }
+    cr_assert_eq(atomic_load(&h.n_asked), asked, "it hangs, and is not asked");
+    cr_assert_eq(atomic_load(&h.n_read), 1);
+    atomic_store(&h.let_go, true);
+    for (int i = 3; i < 2000 && atomic_load(&h.n_asked) == asked; i++) { /* after a while it is */
+        snprintf(text, sizeof text, "USER: question %d: %s", i, LONG);
+        ask(text);
+    }
+    cr_assert_gt(atomic_load(&h.n_asked), asked);
+    close_workers();
+}
+
+Test(prefill_disk, a_request_that_is_cancelled_does_not_wait_for_a_disk_that_hangs) {
+    static hanging h = {.base.ops = &hanging_ops};
+    static heard gone;
+    open_disk(1 << 24);
+    close_disk();
+    prefill_rig fresh = {.p = workers.p, .d = workers.d};
+    workers = fresh;
+    workers.p.tier[0] = &h.base;
+    workers.p.n_tier = 1;
+    open_workers();
+    ask_about_image(&a, workers.target);
+    a.prompt.text = (char *)LONG;
+    begin(&gone, &a);
+    for (int i = 0; i < 20000 && atomic_load(&h.n_read) == 0; i++) {
+        uv_run(&workers.net.loop, UV_RUN_NOWAIT);
+        usleep(1000);
+    }
+    cr_assert_eq(atomic_load(&h.n_read), 1);
+    fv_rpc_call_cancel(gone.call);
+    net_wait(&workers.net, &gone.over);
+    wait_for_nothing_held();
+    atomic_store(&h.let_go, true);
+    close_workers();
 }

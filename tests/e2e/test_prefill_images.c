@@ -57,7 +57,7 @@ static void drop(void) {
     for (int i = 0; i < N_LARGE; i++) free(large[i]);
 }
 
-TestSuite(prefill_images, .init = setup, .fini = drop, .timeout = 120);
+TestSuite(prefill_images, .init = setup, .fini = drop, .timeout = 240);
 
 /* A request about the first n of them. */
 static void ask_about_large(asking *x, int n) {

@@ -17,20 +17,14 @@ static void open_keeping(size_t bytes) {
     open_workers();
 }
 
-TestSuite(prefill_prefixes, .init = make_checkpoint, .fini = drop_checkpoint, .timeout = 120);
+TestSuite(prefill_prefixes, .init = make_checkpoint, .fini = drop_checkpoint, .timeout = 240);
 
 static void forget(heard *h) {
     fv_arena_fini(&h->arena);
     *h = (heard){0};
 }
 
-/* Asks about the image; leaves the answer in `p`. */
-static const Fovea__Inference__V1__Report *ask(const char *text) {
-    forget(&p);
-    a.prompt.text = (char *)(uintptr_t)text;
-    run_well(&p, &a);
-    return p.report;
-}
+static const Fovea__Inference__V1__Report *ask(const char *text) { return ask_text(&p, &a, text); }
 
 static uint32_t cached(const char *text) { return ask(text)->n_prompt_cached; }
 
@@ -206,4 +200,38 @@ Test(prefill_prefixes, a_replay_uses_what_the_first_attempt_has_kept) {
     cr_assert_eq(p.first->tokens->tokens[0]->id, t.id[2]);
     cr_assert_eq(first_digest(&p), t.report.digest[2]);
     close_workers();
+}
+
+/* Policies that drop tokens after a layer, condense images, or share keys: as without a cache, and without the image. */
+Test(prefill_prefixes, a_second_question_under_a_policy_is_answered_as_without_the_first) {
+    static const char *const policies[] = {"prune=fastv,layer=1,keep=0.5", "prune=vtw,layer=2",
+                                           "condense=prumerge", "lazy=gla,map=given,blocks=1-2",
+                                           "prune=random,layer=2;pack=quant"};
+    enum { N = sizeof policies / sizeof *policies };
+    uint64_t alone[N];
+    for (int with = 0; with < 2; with++) {
+        open_keeping(with ? 1 << 24 : 0);
+        for (int i = 0; i < N; i++) {
+            fv_arena arena = {0};
+            ask_about_image(&a, workers.target);
+            ask_under(&a, policies[i], &arena);
+            a.g.cache_salt = (char *)(uintptr_t)policies[i]; /* some share their prefixes */
+            if (with) cr_assert_eq(cached(QUESTION), 0, "%s", policies[i]);
+            const Fovea__Inference__V1__Report *r = ask(OTHER);
+            fv_arena_fini(&arena);
+            if (!with) {
+                alone[i] = first_digest(&p);
+                cr_assert_eq(r->n_prompt_cached, 0);
+                continue;
+            }
+            cr_assert_geq(r->n_prompt_cached, r->n_visual, "%s", policies[i]);
+            cr_assert_eq(r->seconds_vision, 0, "%s: the image is not encoded", policies[i]);
+            cr_assert_eq(first_digest(&p), alone[i], "%s", policies[i]);
+        }
+        close_workers();
+        static const prefill_rig none;
+        fv_prefill_worker_options opt = workers.p;
+        workers = none;
+        workers.p = opt;
+    }
 }

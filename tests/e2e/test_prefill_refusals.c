@@ -10,7 +10,7 @@
 static heard p, d;
 static asking a;
 
-TestSuite(prefill_refusals, .init = make_checkpoint, .fini = drop_checkpoint, .timeout = 120);
+TestSuite(prefill_refusals, .init = make_checkpoint, .fini = drop_checkpoint, .timeout = 240);
 
 /* ---- refusals ---------------------------------------------------------------------------- */
 
@@ -210,11 +210,11 @@ Test(prefill_refusals, a_request_that_expired_in_the_queue_is_not_prefilled) {
     sem_init(&held, 0, 0);
     cr_assert_eq(fv_jobs_post(workers.prefill->jobs, &job), FV_OK);
     while (fv_jobs_waiting(workers.prefill->jobs) > 0) usleep(1000);
-    begin_within(&p, &a, 1000);
-    for (int i = 0; i < 900 && fv_jobs_waiting(workers.prefill->jobs) == 0; i++)
+    begin_within(&p, &a, 3000);
+    for (int i = 0; i < 2900 && fv_jobs_waiting(workers.prefill->jobs) == 0; i++)
         net_sleep(&workers.net, 1);
     cr_assert_eq(fv_jobs_waiting(workers.prefill->jobs), 1);
-    usleep(1050000);
+    usleep(3050000);
     sem_post(&held);
     usleep(300000); /* the time in which it would be computed */
     cr_assert_eq(prefill_load().tokens_in, 0);

@@ -15,7 +15,7 @@ static int32_t n_change;               /* on the loop thread: requests that star
 static heard p, q, again;
 static asking a, b;
 
-TestSuite(prefill_shares, .init = make_checkpoint, .fini = drop_checkpoint, .timeout = 120);
+TestSuite(prefill_shares, .init = make_checkpoint, .fini = drop_checkpoint, .timeout = 240);
 
 /* The first pass waits at the gate. */
 static fv_status watch(void *user, const fv_forward_batch *pass, int32_t layer,

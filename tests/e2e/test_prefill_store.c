@@ -13,11 +13,7 @@
 #include "kv/tier/store.h"
 #include "tests/e2e/prefill_rig.h"
 
-#define LONG                                                                                       \
-    "USER: <image>\nwhat is in this picture, and which of the things that are in it would you "    \
-    "say "                                                                                         \
-    "are red, which are green, which are blue, which are large, which are small, and why do you "  \
-    "think so? please say it in a few words. ASSISTANT:"
+#define LONG LONG_QUESTION
 
 static heard p;
 static asking a;
@@ -42,7 +38,8 @@ static int cli(const char *args) {
     return system(line);
 }
 
-static void start_server(void) {
+/* Starts a server on a port that was free just now; false: somebody else was quicker. */
+static bool try_server(void) {
     char text[8];
     port = free_port();
     snprintf(text, sizeof text, "%d", port);
@@ -56,8 +53,16 @@ static void start_server(void) {
                "--enable-debug-command", "yes", NULL);
         _exit(127);
     }
-    for (int i = 0; i < 600 && cli("ping") != 0; i++) usleep(50000);
-    cr_assert_eq(cli("ping"), 0, "redis-server does not answer");
+    for (int i = 0; i < 2000 && waitpid(server, NULL, WNOHANG) == 0; i++, usleep(50000))
+        if (cli("ping") == 0) return true;
+    return false;
+}
+
+static void start_server(void) {
+    for (int i = 0; i < 5; i++)
+        if (try_server()) return;
+    server = 0;
+    cr_assert_fail("redis-server does not answer");
 }
 
 static void prepare(void) { make_checkpoint(); }
@@ -68,21 +73,12 @@ static void end(void) {
 }
 
 static void open_worker(uint8_t secret) {
-    static const prefill_rig none;
-    fv_prefill_worker_options opt = workers.p;
-    fv_decode_options decode_opt = workers.d;
     fv_key key = {{secret}};
     char url[64];
     snprintf(url, sizeof url, "redis://127.0.0.1:%d/1", port);
     fv_kv_store_options to = {.url = url, .deadline_ms = 2000, .secret = &key};
     cr_assert_eq(fv_kv_store_open(&to, &store), FV_OK, "%s", fv_last_error());
-    workers = none;
-    workers.p = opt;
-    workers.d = decode_opt;
-    workers.p.prefix_bytes = 1 << 24;
-    workers.p.tier[0] = store;
-    workers.p.n_tier = 1;
-    open_workers();
+    open_workers_with_tier(store);
     ask_about_image(&a, workers.target);
 }
 
@@ -91,24 +87,7 @@ static void close_worker(void) {
     store->ops->close(store);
 }
 
-static const Fovea__Inference__V1__Report *ask(const char *text) {
-    fv_arena_fini(&p.arena);
-    p = (heard){0};
-    a.prompt.text = (char *)(uintptr_t)text;
-    run_well(&p, &a);
-    return p.report;
-}
-
-/* Waits until what the worker has kept is written; returns how many bytes that is. */
-static uint64_t wait_for_writes(void) {
-    uint64_t seen = 0;
-    for (int still = 0; still < 40; still++, usleep(5000)) {
-        uint64_t now = prefill_load().bytes_tier_written;
-        if (now != seen || now == 0) still = 0;
-        seen = now;
-    }
-    return seen;
-}
+static const Fovea__Inference__V1__Report *ask(const char *text) { return ask_text(&p, &a, text); }
 
 /* Lets a worker compute the prompt and write it to the store; returns the digest of its answer. */
 static uint64_t compute(void) {
@@ -122,7 +101,7 @@ static uint64_t compute(void) {
 
 static bool no_server(void) { return system("command -v redis-server >/dev/null") != 0; }
 
-TestSuite(prefill_store, .init = prepare, .fini = end, .timeout = 120);
+TestSuite(prefill_store, .init = prepare, .fini = end, .timeout = 240);
 
 Test(prefill_store, another_worker_reads_what_one_has_computed) {
     if (no_server()) cr_skip("no redis-server");

@@ -15,7 +15,7 @@ static heard p, d;
 static asking a;
 static truth t;
 
-TestSuite(prefill_worker, .init = make_checkpoint, .fini = drop_checkpoint, .timeout = 120);
+TestSuite(prefill_worker, .init = make_checkpoint, .fini = drop_checkpoint, .timeout = 240);
 
 /* ---- success ----------------------------------------------------------------------------- */
 

@@ -1,6 +1,7 @@
 /* tokenizer.json and the text to encode with it, both hostile.
  *
- *   byte 0: bits 0-1 which tokenizer: 0 the one in the input, 1..3 one of those below
+ *   byte 0: bits 0-1 which tokenizer: 0 the one in the input, 1..3 one of those below;
+ *           bit 4 with 1: the fourth of them
  *           bit 2 add special tokens, bit 3 skip them when decoding
  *   then    tokenizer.json and a NUL, if it is in the input; the rest is the text
  *
@@ -48,6 +49,33 @@ static const char *const built_in[] = {
     "\"individual_digits\":false},{\"type\":\"ByteLevel\"}]},"
     "\"model\":{\"vocab\":{\"Ġ\":0,\"_\":1,\"a\":2,\"_a\":3,\"Ì\":4,\"ģ\":5},"
     "\"merges\":[\"_ a\"],\"ignore_merges\":true}}",
+    /* Unigram: a table (fi's ligature and a tab), an expression, words, bytes for unknown characters */
+    "{\"added_tokens\":[{\"id\":0,\"content\":\"<unk>\",\"special\":true}],"
+    "\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"Precompiled\","
+    "\"precompiled_charsmap\":"
+    "\"AAQAAAAgAAAJDQAAAAAAgKwYAgCBBQAAAgAAgAcAAAAGAAAACQAAAAgAAAALAAAACgAAAA0AAAAMAAAADwAAAA4AAAAR"
+    "AAAAEAAAABMAAAASAAAAFQAAABQAAAAXAAAAFgAAABkAAAAYAAAAGwAAABoAAAAdAAAAHAAAAB8AAAAeAAAAIQAAACAAAA"
+    "AjAAAAIgAAACUAAAAkAAAAJwAAACYAAAApAAAAKAAAACsAAAAqAAAALQAAACwAAAAvAAAALgAAADEAAAAwAAAAMwAAADIA"
+    "AAA1AAAANAAAADcAAAA2AAAAOQAAADgAAAA7AAAAOgAAAD0AAAA8AAAAPwAAAD4AAABBAAAAQAAAAEMAAABCAAAARQAAAE"
+    "QAAABHAAAARgAAAEkAAABIAAAASwAAAEoAAABNAAAATAAAAE8AAABOAAAAUQAAAFAAAABTAAAAUgAAAFUAAABUAAAAVwAA"
+    "AFYAAABZAAAAWAAAAFsAAABaAAAAXQAAAFwAAABfAAAAXgAAAGEAAABgAAAAYwAAAGIAAABlAAAAZAAAAGcAAABmAAAAaQ"
+    "AAAGgAAABrAAAAagAAAG0AAABsAAAAbwAAAG4AAABxAAAAcAAAAHMAAAByAAAAdQAAAHQAAAB3AAAAdgAAAHkAAAB4AAAA"
+    "ewAAAHoAAAB9AAAAfAAAAH8AAAB+"
+    "AAAAgQAAAIAAAACDAAAAggAAAIUAAACEAAAAhwAAAIYAAACJAAAAiAAAAIsAAACKAAAAjQAAAIwAAACPAAAAjgAAAJEAAA"
+    "CQAAAAkwAAAJIAAACVAAAAlAAAAJcAAACWAAAAmQAAAJgAAACbAAAAmgAAAJ0AAACcAAAAnwAAAJ4AAAChAAAAoAAAAKMA"
+    "AACiAAAApQAAAKQAAACnAAAApgAAAKkAAACoAAAAqwAAAKoAAACtAAAArAAAAK8AAACuAAAAsQAAALAAAACzAAAAsgAAAL"
+    "UAAAC0AAAAtwAAALYAAAC5AAAAuAAAALsAAAC6AAAAvQAAALwAAAC/"
+    "AAAAvgAAAMEAAADAAAAAwwAAAMIAAADFAAAAxAAAAMcAAADGAAAAyQAAAMgAAADLAAAAygAAAM0AAADMAAAAzwAAAM4AAA"
+    "DRAAAA0AAAANMAAADSAAAA1QAAANQAAADXAAAA1gAAANkAAADYAAAA2wAAANoAAADdAAAA3AAAAN8AAADeAAAA4QAAAOAA"
+    "AADjAAAA4gAAAOUAAADkAAAA5wAAAO8gAQDpAAAA6AAAAOsAAADqAAAA7QAAAOwAAADvAAAA7gAAAPEAAADwAAAA8wAAAP"
+    "IAAAD1AAAA9AAAAPcAAAD2AAAA+QAAAPgAAAD7AAAA+gAAAP0AAAD8AAAA/"
+    "wAAAP4AAAAgAGZpAA==\"},{\"type\":\"Strip\"},{\"type\":\"Replace\","
+    "\"pattern\":{\"Regex\":\" {2,}\"},\"content\":\"▁\"}]},"
+    "\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"WhitespaceSplit\"},"
+    "{\"type\":\"Metaspace\",\"replacement\":\"▁\"}]},"
+    "\"model\":{\"type\":\"Unigram\",\"unk_id\":0,\"byte_fallback\":true,\"vocab\":[[\"<unk>\",0],"
+    "[\"▁\",-2],[\"a\",-3],[\"▁a\",-3.5],[\"fi\",-4],[\"aa\",-5.5],[\"<0xC3>\",0],[\"<0xA9>\",0]]}"
+    "}",
 };
 
 static void check(bool ok, const char *what) {
@@ -106,7 +134,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
     const char *json = (const char *)data + 1, *text = json;
     size_t n_json = 0, n_text = n - 1;
     if (data[0] & 3) {
-        json = built_in[(data[0] & 3) - 1];
+        json = built_in[data[0] & 16 ? 3 : (data[0] & 3) - 1];
         n_json = strlen(json);
     } else {
         const char *nul = memchr(json, 0, n_text);

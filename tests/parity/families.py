@@ -317,10 +317,10 @@ def clip(rng, shape, tile, pairs, least):
     return ("clip.gif", out.getvalue(), 1000 / ms)
 
 
-def make_family_cases(n, seed, pairs=True):
+def make_family_cases(n, seed, pairs=True, names=FAMILIES):
     """n cases of each family."""
     made = []
-    for name in FAMILIES:
+    for name in names:
         family = name.removesuffix("_video")
         family, of_text = WITH_TEXT.get(family, (family, None))
         rng = random.Random(f"{name} {seed}")

@@ -170,6 +170,8 @@ def run_scripts(tests, seed, only=None):
     commands = {"tokenizers, 3000 new strings":
                 ["tokenizer_golden.py", "--live", "3000", tests / "unit_text",
                  "--seed", seed],
+                "SentencePiece models, 6000 texts":
+                ["tokenizer_files_golden.py", "--live", "6000", "--seed", seed, tests / "unit_text"],
                 "conversations, 600 new ones through 28 chat templates":
                 ["jinja_golden.py", "--live", "600", "--seed", seed, tests / "unit_text"],
                 "200 chats as clients send them through 28 chat templates":
@@ -184,6 +186,8 @@ def run_scripts(tests, seed, only=None):
                 "weights in other programs' forms": ["stored_golden.py", "--check"],
                 "networks in other programs' forms":
                 ["stored_live.py", tests.parent / "bin/fovea", "--seed", seed],
+                "networks in Mistral's own layout":
+                ["mistral_live.py", tests.parent / "bin/fovea", "--seed", seed],
                 "blocks of GGUF": ["gguf_golden.py", "--check"],
                 "LoRA adapters of PEFT": ["adapters.py", tests.parent / "bin" / "fovea"],
                 METHODS: ["methods/goldens.py"]}

@@ -15,7 +15,9 @@ unit_text: it reads the directory that FOVEA_TOKENIZER_GOLDEN names.
     u32 bytes, decoded (unless 4)      u32 bytes, decoded without specials (unless 8)
 """
 import argparse
+import base64
 import collections
+import io
 import json
 import os
 import pathlib
@@ -26,6 +28,7 @@ import sys
 import tempfile
 import unicodedata
 
+import sentencepiece
 import tokenizers
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers, trainers
 
@@ -111,7 +114,8 @@ def tokenizer_json(vocab, merges, added_tokens, normalizer=None, pre=None, post=
     return {"version": "1.0", "truncation": None, "padding": None, "added_tokens": added_tokens,
             "normalizer": normalizer, "pre_tokenizer": pre, "post_processor": post,
             "decoder": decoder,
-            "model": {"type": "BPE", **options, "vocab": vocab, "merges": merges}}
+            "model": {"type": "BPE", **options, "vocab": vocab, "merges": merges} if merges is not None else
+                     {"type": "Unigram", **model, "vocab": vocab}}
 
 
 def llama2_family():
@@ -267,12 +271,91 @@ def gemma_family():
         unk_token="<unk>", byte_fallback=True, fuse_unk=True)
 
 
-def forms():
+RULES = {"\uff21": "A", "\uff22": "B", "\ufb01": "fi", "\ufdfa": "صلى الله عليه وسلم", "①": "1", "e\u0301": "\u00e9", "\t": " ",
+         "\u3000": " ", "\u200b": "", "\r\n": "\n", "\r": " ", "½": " 1/2", "\u1100\u1161": "\uac00", "👍": "+1", "👍🏽": "++", "'s": "_s_"}
+
+
+def charsmap(full):
+    """precompiled_charsmap of SentencePiece: with its rules nmt_nfkc_cf, or with those above."""
+    model, options = io.BytesIO(), {"normalization_rule_name": "nmt_nfkc_cf"}
+    with tempfile.NamedTemporaryFile("w", suffix=".tsv") as tsv:
+        for a, b in RULES.items():
+            tsv.write(" ".join(f"{ord(c):x}" for c in a) + "\t" + " ".join(f"{ord(c):x}" for c in b) + "\n")
+        tsv.flush()
+        if not full:
+            options = {"normalization_rule_tsv": tsv.name}
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(CORPUS.splitlines()), model_writer=model, vocab_size=900, hard_vocab_limit=False,
+            minloglevel=2, num_threads=1, character_coverage=0.98, **options)
+    return protobuf_member(protobuf_member(model.getvalue(), 3), 2)
+
+
+def protobuf_member(data, number):
+    """The last member of this number, which holds bytes, of a message."""
+    at, found = 0, b""
+    def varint():
+        nonlocal at
+        value = shift = 0
+        while True:
+            byte = data[at]
+            at += 1
+            value |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                return value
+    while at < len(data):
+        tag = varint()
+        if tag & 7 == 2:
+            n = varint()
+            if tag >> 3 == number:
+                found = data[at:at + n]
+            at += n
+        elif tag & 7 == 0:
+            varint()
+        else:
+            at += {1: 8, 5: 4}[tag & 7]
+    return found
+
+
+def unigram_model(head, vocab_size, pre):
+    tok = Tokenizer(models.Unigram())
+    tok.pre_tokenizer = pre
+    tok.train_from_iterator(CORPUS.splitlines(keepends=True), trainers.UnigramTrainer(
+        vocab_size=vocab_size, show_progress=False, special_tokens=head, unk_token=head[-1]))
+    return json.loads(tok.to_str())["model"]["vocab"]
+
+
+def unigram_family(full):
+    """Unigram models: of XLM-R's form, of T5's, and with bytes for unknown characters."""
+    precompiled = {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(charsmap(full)).decode()}
+    spaces = {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}
+    head = ["<s>", "<pad>", "</s>", "<unk>"]
+    vocab = unigram_model(head, 900, pre_tokenizers.Metaspace())
+    ids = {t: i for i, (t, _) in enumerate(vocab)}
+    tokens = [added(i, t) for i, t in enumerate(head)] + [added(len(vocab), "<mask>", lstrip=True)]
+    yield "unigram", tokenizer_json(
+        vocab, None, tokens, normalizer=sequence("normalizers", precompiled, spaces), pre=metaspace("always", True),
+        post=template(ids, before=["<s>"], after=["</s>"]), decoder=metaspace("always", True), unk_id=3)
+    strip = {"type": "Strip", "strip_left": False, "strip_right": True}
+    yield "unigram-words", tokenizer_json(
+        vocab, None, tokens[:4], normalizer=sequence("normalizers", precompiled, strip, spaces | {"content": "▁"}),
+        pre=sequence("pretokenizers", {"type": "WhitespaceSplit"}, metaspace("always", True)),
+        decoder=metaspace("always", True), unk_id=3)
+    vocab = unigram_model(["<unk>"], 800, pre_tokenizers.Metaspace(split=False))
+    vocab = vocab[:1] + [[t, 0.0] for t in BYTE_TOKENS] + vocab[1:]
+    yield "unigram-bytes", tokenizer_json(
+        vocab, None, [added(0, "<unk>")], normalizer=replace(" ", "▁"), pre=metaspace("never", False),
+        decoder=sequence("decoders", replace("▁", " "), {"type": "ByteFallback"}, {"type": "Fuse"}),
+        unk_id=0, byte_fallback=True)
+
+
+def forms(full=False):
     yield from llama2_family()
     yield from byte_family()
     yield from odd_family()
     yield from regex_family()
     yield from gemma_family()
+    yield from unigram_family(full)
 
 
 # ---- strings ----
@@ -386,10 +469,10 @@ def case(tok, text, ids, special, only):
     return out
 
 
-def write(directory, seed, per_form):
+def write(directory, seed, per_form, full=False):
     total = 0
     directory.mkdir(parents=True, exist_ok=True)
-    for number, (name, spec) in enumerate(forms()):
+    for number, (name, spec) in enumerate(forms(full)):
         text = json.dumps(spec, ensure_ascii=False, separators=(",", ":"))
         (directory / f"{name}.json").write_text(text + "\n", encoding="utf-8")
         tok = Tokenizer.from_str(text)
@@ -426,9 +509,9 @@ def main():
         p.error("--live needs the built unit_text")
     seed = random.SystemRandom().randrange(1 << 31) if a.seed is None else a.seed
     with tempfile.TemporaryDirectory() as tmp:
-        write(pathlib.Path(tmp), seed, -(-a.live // n_form))
+        write(pathlib.Path(tmp), seed, -(-a.live // n_form), full=True)
         env = os.environ | {"FOVEA_TOKENIZER_GOLDEN": tmp}
-        return subprocess.run([a.program, "--filter", "tokenizer_golden/*"], env=env,
+        return subprocess.run([a.program, "--filter", "tokenizer/ids_text_and_stream*"], env=env,
                               check=False).returncode
 
 

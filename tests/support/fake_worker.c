@@ -88,7 +88,10 @@ static void send_begun(fv_rpc_call *c) {
     begun.ticket = &ticket;
     begun.n_prompt = 5;
     begun.bytes_bound = FAKE_BYTES;
-    begun.thinks = ((const fake_worker *)fv_rpc_call_service(c))->thinks;
+    const fake_worker *w = fv_rpc_call_service(c);
+    begun.thinks = w->thinks;
+    begun.caches = w->caches;
+    begun.n_prompt_cached = w->n_cached;
     send_event(c, FOVEA__HANDOFF__V1__PREFILL_EVENT__EVENT_BEGUN, &begun.base);
 }
 
@@ -164,6 +167,8 @@ static fv_status on_prefill(fv_rpc_call *c, grpc_byte_buffer *message) {
     w->max_tokens = req->request->max_tokens;
     w->age_ms = req->age_ms;
     w->reserve_all = req->reserve_all;
+    w->n_ends = req->n_ends < FAKE_ENDS ? req->n_ends : FAKE_ENDS;
+    for (size_t i = 0; i < w->n_ends; i++) w->ends[i] = req->ends[i]->digest;
     w->open_ended = req->open_ended;
     w->tenant_kv_bytes = req->tenant_kv_bytes;
     check_replay(w, req->replay, req->n_replay);
@@ -381,6 +386,16 @@ static void on_join_end(fv_rpc_call *c, const fv_rpc_end *end) {
 
 static const fv_rpc_events join_events = {.on_message = on_command, .on_end = on_join_end};
 
+static void list_kept(fake_worker *w, Fovea__Fleet__V1__WorkerReport *r) {
+    static Fovea__Fleet__V1__KeptPrompt *list[FAKE_KEPT];
+    NET_CHECK(w->n_kept <= FAKE_KEPT);
+    for (size_t i = 0; i < w->n_kept; i++)
+        list[i] = (Fovea__Fleet__V1__KeptPrompt *)(uintptr_t)&w->kept[i];
+    r->n_kept = w->n_kept;
+    r->kept = list;
+    w->n_kept = 0;
+}
+
 static void send_report(fake_worker *w, Fovea__Fleet__V1__Introduction *in) {
     Fovea__Fleet__V1__WorkerReport r = FOVEA__FLEET__V1__WORKER_REPORT__INIT;
     Fovea__Inference__V1__Load load = FOVEA__INFERENCE__V1__LOAD__INIT;
@@ -409,6 +424,7 @@ static void send_report(fake_worker *w, Fovea__Fleet__V1__Introduction *in) {
     if (w->works) work[r.n_work++] = &mine;
     if (w->foreign) work[r.n_work++] = &other;
     r.work = work;
+    list_kept(w, &r);
     NET_CHECK(fv_rpc_call_send(w->join, &r.base) == FV_OK);
 }
 

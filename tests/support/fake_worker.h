@@ -13,6 +13,7 @@
 fv_key fake_fleet_key(void); /* of FAKE_SECRET */
 
 enum { FAKE_BYTES = 5000 }; /* bytes that a request takes, by a prefill worker's report */
+enum { FAKE_ENDS = 32, FAKE_KEPT = 2048 };
 
 /* How far a request goes at most. */
 typedef enum fake_step {
@@ -65,6 +66,11 @@ typedef struct fake_worker {
      * words, as many as max_tokens. */
     const char *const *script;
     bool thinks; /* prefill: prompts end inside the reasoning */
+    bool
+        caches; /* prefill: it looks for prompts among those that it keeps, and has so many tokens of each */
+    uint32_t n_cached;
+    const Fovea__Fleet__V1__KeptPrompt *kept; /* [n_kept] for its next report */
+    size_t n_kept;
     /* Decode: takes the call over after its first token and continues with fake_send_token. */
     void (*take)(void *user, fv_rpc_call *c);
     void *user;
@@ -99,6 +105,8 @@ typedef struct fake_worker {
 
     /* Prefill: of the last request. */
     bool reserve_all, open_ended;
+    uint64_t ends[FAKE_ENDS]; /* the names of its prompt's beginnings */
+    size_t n_ends;
 
     /* Private. */
     fv_bridge *bridge;

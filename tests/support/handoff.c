@@ -36,6 +36,7 @@ void rig_open(handoff_rig *rig, const rig_options *opt) {
     }
     fv_receiver_options receiver = {.pool = rig->pool,
                                     .prefixes = rig->prefixes,
+                                    .rest_most = RIG_REST,
                                     .model = "tiny",
                                     .n_vocab = shape.vocab,
                                     .n_group = shape.n_head / shape.n_kv,
@@ -156,6 +157,8 @@ static fv_status tape_offer(fv_sink *sink, const fv_hello *hello, fv_grant *out)
     s->hello.policy = s->policy;
     s->hello.link = NULL; /* the stream is whole */
     s->hello.n_link = 0;
+    s->hello.tail = NULL;
+    s->hello.n_tail = 0;
     *out = (fv_grant){.bytes = UINT64_MAX, .frame_max = FV_FRAME_MAX, .credits = 1};
     return FV_OK;
 }

@@ -8,7 +8,7 @@
 #include "tests/support/tiny_net.h"
 #include "tests/support/transport_fault.h"
 
-enum { RIG_POSITIONS = 4096, RIG_VISUAL = 70 };
+enum { RIG_POSITIONS = 4096, RIG_VISUAL = 70, RIG_REST = 64 /* fv_receiver_options.rest_most */ };
 
 typedef struct handoff_rig {
     tiny_net net;          /* the prefill side; net.pool is its pool */

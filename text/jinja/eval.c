@@ -465,10 +465,11 @@ fv_status fv_jj_exec_text(fv_jj_run *r, const fv_jj_node *body, fv_jj_value *out
     fv_jj_out text = {0}, *around = r->out;
     fv_jj_scope *outer = r->scope;
     r->out = &text;
-    FV_TRY(fv_jj_enter(r, outer));
-    FV_TRY(fv_jj_exec(r, body));
+    fv_status st = fv_jj_enter(r, outer);
+    if (st == FV_OK) st = fv_jj_exec(r, body);
     r->scope = outer;
     r->out = around;
+    FV_TRY(st);
     *out = fv_jj_taken(&text);
     return FV_OK;
 }

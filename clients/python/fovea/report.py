@@ -96,6 +96,9 @@ class Report:
     cache_tier: str = ""
     seconds_saved: float = 0.0
     n_prompt_fetched: int = 0
+    n_drafted: int = 0
+    n_drafts_kept: int = 0
+    seconds_drafts_saved: float = 0.0
     n_generated: int = 0
     visual_tokens: List[int] = field(default_factory=list)
     visual_tokens_held: List[int] = field(default_factory=list)

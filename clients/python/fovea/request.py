@@ -141,7 +141,8 @@ def build(prompt: Union[str, Sequence[Turn]], images: Sequence[Image] = (), poli
           cache_off: bool = False, cache_salt: str = "", json_schema: Union[str, bool, Mapping[str, Any], None] = None,
           json_object: bool = False, regex: Optional[str] = None, choice: Sequence[str] = (), grammar: Optional[str] = None,
           structural_tag: Union[str, Mapping[str, Any], None] = None, tools: Sequence[Mapping[str, Any]] = (),
-          variables: Optional[Mapping[str, Any]] = None, after_reasoning: bool = False) -> Any:
+          variables: Optional[Mapping[str, Any]] = None, after_reasoning: bool = False,
+          speculate: Optional[bool] = None, prediction: str = "") -> Any:
     """A GenerateRequest; fields as in inference.proto, which says what 0 and empty mean. None: unset.
 
     json_schema, json_object, regex, choice, grammar, structural_tag: the form of the answer (fovea.form); one at most.
@@ -168,7 +169,7 @@ def build(prompt: Union[str, Sequence[Turn]], images: Sequence[Image] = (), poli
                               kept_tokens=kept_tokens, request_id=request_id, rules=rules,
                               special_tokens=special_tokens, include_stop=include_stop,
                               truncate_prompt_tokens=truncate_prompt_tokens, cache_off=cache_off,
-                              cache_salt=cache_salt)
+                              cache_salt=cache_salt, speculate=speculate, prediction=prediction)
 
 
 def metadata(api_key: str) -> Sequence[Tuple[str, str]]:

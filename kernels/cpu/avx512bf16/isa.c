@@ -8,8 +8,9 @@ static bool runs_here(void) {
            fv_avx512bf16_is_canonical();
 }
 
-static const fv_gemm_impl *const gemm[] = {&fv_avx512bf16_in_place, &fv_avx512bf16_decoded,
-                                           &fv_avx512bf16_panels_few, &fv_avx512bf16_panels, NULL};
+static const fv_gemm_impl *const gemm[] = {&fv_avx512bf16_in_place, &fv_avx512bf16_e4m3,
+                                           &fv_avx512bf16_decoded,  &fv_avx512bf16_panels_few,
+                                           &fv_avx512bf16_panels,   NULL};
 
 static const attn_products *const attention[] = {&fv_avx512bf16_attention_decode,
                                                  &fv_avx512bf16_attention_prefill, NULL};

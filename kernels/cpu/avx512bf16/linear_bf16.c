@@ -1,9 +1,10 @@
 /* y = x w^T + bias (+ y) in bf16 with AVX-512 BF16 (avx512bf16/words.h). Weights in bf16 are read in place, eight rows
  * at a time, and x is packed as words once (avx512bf16/eight_rows.h). With few rows of x, eight rows of integers are
- * decoded first, to memory that stays in L2. Other weights become panels of f32 as without AVX-512 BF16, and these are
+ * decoded first, to memory that stays in L2, and those in E4M3 in registers. Other weights become panels of f32 as without AVX-512 BF16, and these are
  * packed once more as words. */
 #include "kernels/cpu/lanes/linear_bf16.h"
 #include "kernels/cpu/avx512bf16/eight_rows.h"
+#include "kernels/cpu/avx512bf16/eight_rows_e4m3.h"
 #include "kernels/cpu/avx512bf16/narrow.h"
 #include "kernels/cpu/avx512bf16/products.h"
 
@@ -220,6 +221,75 @@ const fv_gemm_impl fv_avx512bf16_decoded = {.name = "decoded-few",
                                             .grain = FV_GEMM_STREAM,
                                             .scratch_bytes = decoded_bytes,
                                             .item = item_decoded};
+
+/* ---- E4M3, one or two rows of x ------------------------------------------------------------- */
+
+static bool takes_e4m3(const fv_linear_args *a, const fv_tensor *w) {
+    const fv_quant *q = w->quant;
+    return q && q->table == fv_e4m3 && !q->min && q->group % WORDS_STEP == 0 && a->x.cols > 0;
+}
+
+/* Writes 2^8 times the scales of N rows from n0 on, those of missing rows as of the last. Returns false where a
+ * product with one might not be a normal number. */
+static bool scales_by(const fv_tensor *w, int64_t n0, int N, float *by) {
+    const fv_quant *q = w->quant;
+    const size_t groups = (size_t)q->groups;
+    bool normal = true;
+    for (int i = 0; i < EIGHT; i++)
+        for (size_t g = 0; g < groups; g++) {
+            const size_t row = (size_t)n0 + (size_t)(i < N ? i : N - 1);
+            const float scale = widened(q->scale, q->scale_type, row * groups + g);
+            normal = normal && fabsf(scale) > 0x1p-116f && fabsf(scale) < 0x1p100f;
+            *by++ = scale * 0x1p8f;
+        }
+    return normal;
+}
+
+/* Not inlined, as products(). */
+static NEVER_INLINE bool products_e4m3(const eight_rows_codes *t, int M, float *sums) {
+    return M == 1 ? eight_rows_e4m3(t, 1, sums) : eight_rows_e4m3(t, EIGHT_ROWS_FEW, sums);
+}
+
+static void item_e4m3(fv_gemm_item *of) {
+    const fv_tensor *w = &of->p->w;
+    const fv_quant *q = w->quant;
+    const eight_rows_tile tile = tile_of(of->call);
+    float *by = (float *)(void *)of->scratch, sums[EIGHT_ROWS_FEW * EIGHT], bias[EIGHT] = {0};
+    eight_rows_codes t = {.by = by,
+                          .groups = (size_t)q->groups,
+                          .per = (size_t)q->group / WORDS_STEP,
+                          .x = tile.x,
+                          .ldx = tile.ldx,
+                          .steps = tile.steps,
+                          .last = tile.last,
+                          .ahead = EIGHT * q->row_bytes};
+    bool exact = scales_by(w, of->n0, of->N, by);
+    for (int i = 0; i < EIGHT; i++)
+        t.row[i] =
+            (const char *)w->data + (size_t)(of->n0 + (i < of->N ? i : of->N - 1)) * q->row_bytes;
+    if (exact) {
+        const unsigned before = _mm_getcsr();
+        _mm_setcsr(before | 0x8040); /* FTZ, DAZ */
+        exact = products_e4m3(&t, of->M, sums);
+        _mm_setcsr(before);
+    }
+    if (!exact) {
+        item_decoded(of);
+        return;
+    }
+    for (int i = 0; of->bias && i < of->N; i++) bias[i] = of->bias[i];
+    store_eights(of->p, 0, of->M, of->n0, (__mmask8)((1u << of->N) - 1), of->bias ? bias : NULL,
+                 sums);
+}
+
+const fv_gemm_impl fv_avx512bf16_e4m3 = {.name = "e4m3-few",
+                                         .x = &x_words,
+                                         .rows_max = EIGHT_ROWS_FEW,
+                                         .takes = takes_e4m3,
+                                         .columns = EIGHT,
+                                         .grain = FV_GEMM_STREAM,
+                                         .scratch_bytes = decoded_bytes,
+                                         .item = item_e4m3};
 
 /* ---- weights of another type ------------------------------------------------------------ */
 

@@ -6,8 +6,8 @@
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/packed_products.h"
 
-extern const fv_gemm_impl fv_avx512bf16_in_place, fv_avx512bf16_decoded, fv_avx512bf16_panels_few,
-    fv_avx512bf16_panels;
+extern const fv_gemm_impl fv_avx512bf16_in_place, fv_avx512bf16_e4m3, fv_avx512bf16_decoded,
+    fv_avx512bf16_panels_few, fv_avx512bf16_panels;
 extern const attn_products fv_avx512bf16_attention_decode, fv_avx512bf16_attention_prefill;
 extern const packed_products fv_avx512bf16_packed_products;
 extern const packed_words fv_avx512bf16_packed_words;

@@ -30,6 +30,29 @@ static ALWAYS_INLINE void eight_scales(const uint16_t *at, size_t stride, fv_dty
     }
 }
 
+/* Widens scale `at` of each of 16 rows. */
+static ALWAYS_INLINE __m512 one_scale(const fv_quant *q, size_t at, size_t stride) {
+    _Alignas(64) uint32_t each[LANES];
+    if (q->scale_type == FV_F32) {
+        for (size_t i = 0; i < LANES; i++) each[i] = ((const uint32_t *)q->scale)[at + i * stride];
+        return _mm512_load_ps(each);
+    }
+    for (size_t i = 0; i < LANES; i++) each[i] = ((const uint16_t *)q->scale)[at + i * stride];
+    const __m512i all = _mm512_load_si512(each);
+    if (q->scale_type == FV_BF16) return _mm512_castsi512_ps(_mm512_slli_epi32(all, 16));
+    return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(all));
+}
+
+/* scales_of() of 16 rows whose scales are of several groups of x. */
+static void wide_scales(const fv_quant *q, int64_t n0, size_t g0, size_t n, float to[][LANES]) {
+    const size_t per = (size_t)q->group / INT8_GROUP, stride = (size_t)q->groups;
+    for (size_t u = 0; u < n;) {
+        const size_t of = (g0 + u) / per, end = (of + 1) * per - g0;
+        const __m512 scale = one_scale(q, (size_t)n0 * stride + of, stride);
+        for (; u < n && u < end; u++) _mm512_storeu_ps(to[u], scale);
+    }
+}
+
 /* Scales of rows [n0, n0 + rows) for n groups of x from g0 on. */
 static void scales_of(const fv_quant *q, int64_t n0, int rows, size_t g0, size_t n,
                       float to[][LANES]) {
@@ -38,6 +61,10 @@ static void scales_of(const fv_quant *q, int64_t n0, int rows, size_t g0, size_t
     const bool direct = rows == LANES && q->group <= INT8_GROUP;
     const size_t step = q->scale_type == FV_F32 ? 4 : 8;
     size_t u = 0;
+    if (rows == LANES && q->group > INT8_GROUP) {
+        wide_scales(q, n0, g0, n, to);
+        return;
+    }
     if (direct && units >= step) {
         for (; u < units; u += step) {
             if (units - u < step) u = units - step; /* loads some of them again */

@@ -1,6 +1,5 @@
-/* Products with weights in groups of 4- or 8-bit integers: the plain path's bits, and results
- * computed by hand. Groups of 32 or 16 in int8 are summed as integers where they have no min,
- * groups in int4 with `integers`. The CPU only. */
+/* Products with weights in groups of 4- or 8-bit integers: the plain path's bits, and results computed by hand. Groups of
+ * 32 or 16 in int8 are summed as integers where they have no min, all others with `integers`. The CPU only. */
 #include "kernels/number_tables.h"
 #include "tests/ops/run/run.h"
 
@@ -34,7 +33,12 @@ static void weights_new(weights *w, fv_dtype dtype, int N, int K, int group, boo
     }
     q->zero = zeros;
     q->min = mins;
-    q->integers = dtype == FV_INT4 && !zero && !min && random_int(0, 2) > 0;
+    q->integers = (dtype == FV_INT4 || group % 32 == 0 || group == 16) && random_int(0, 2) > 0;
+    if (q->integers && random_int(0, 1)) {
+        float *offset = room(n * sizeof *offset);
+        for (size_t i = 0; i < n; i++) offset[i] = random_normal();
+        q->offset = offset;
+    }
     w->w = fv_tensor_of(codes.data, dtype, N, K);
     w->w.quant = q;
 }
@@ -44,6 +48,7 @@ static void weights_free(weights *w) {
     free((void *)(uintptr_t)w->quant.zero);
     free((void *)(uintptr_t)w->quant.min);
     free((void *)(uintptr_t)w->quant.order);
+    free((void *)(uintptr_t)w->quant.offset);
     tensor_unguard(&w->at);
 }
 
@@ -55,6 +60,8 @@ static void add_table(weights *w) {
     const bool int8 = w->w.dtype == FV_INT8;
     w->quant.table = (int8 ? of_int8 : of_int4)[random_int(0, 1)];
     w->quant.integers = false;
+    free((void *)(uintptr_t)w->quant.offset);
+    w->quant.offset = NULL;
     if (w->quant.table != fv_e4m3) return;
     uint8_t *code = w->w.data;
     for (size_t i = 0; i < (size_t)w->w.rows * w->quant.row_bytes; i++)
@@ -91,6 +98,32 @@ static void linear_once(device_test *d, fv_dtype dtype, int M, int K, int N, int
     free(there.part[0].y.data);
     free(y.data);
     free(x.data);
+    weights_free(&w);
+}
+
+/* One to three rows of x with codes of E4M3, some of which may be NaN, and scales that may be tiny or huge. */
+static void few_codes(device_test *d, int M, int K, int N, int group, bool specials) {
+    fv_tensor x = tensor_new(FV_F32, M, K, 2);
+    fv_tensor y[2] = {tensor_new(FV_F32, M, N, 0), tensor_new(FV_F32, M, N, 0)};
+    fv_tensor bias = tensor_new(FV_F32, 1, N, 0);
+    weights w;
+    weights_new(&w, FV_INT8, N, K, group, false, false, specials);
+    while (w.quant.table != fv_e4m3) add_table(&w);
+    for (int i = 0; specials && i < 3; i++)
+        ((uint8_t *)w.w.data)[random_int(0, N * K - 1)] = PICK(0x7f, 0xff);
+    fill_normal(&x, 1);
+    fill_normal(&bias, 1);
+    for (int isa = 0; isa < 2; isa++) {
+        fv_backend *be = isa ? &d->be : &d->plain;
+        fv_linear_args a = {.x = x, .n_part = 1};
+        a.part[0] = (fv_linear_part){.w = w.w, .bias = bias, .y = y[isa]};
+        must(be->ops->linear(be, &a));
+    }
+    long at = first_difference(y[0].data, y[1].data, (size_t)M * (size_t)N);
+    check(at < 0, "%d x %d x %d of E4M3 in groups of %d: bits differ at %ld", M, K, N, group, at);
+    for (int i = 0; i < 2; i++) free(y[i].data);
+    free(x.data);
+    free(bias.data);
     weights_free(&w);
 }
 
@@ -135,6 +168,9 @@ static void decoded(device_test *d, fv_dtype dtype, int group, bool zero, bool t
     weights w;
     weights_new(&w, dtype, 1, K, group, zero, true, false);
     if (table) add_table(&w);
+    w.quant.integers = false;
+    free((void *)(uintptr_t)w.quant.offset);
+    w.quant.offset = NULL;
     const fv_quant *q = &w.quant;
     fv_tensor scale = fv_tensor_of((void *)(uintptr_t)q->scale, q->scale_type, 1, q->groups);
     for (int k = 0; k < K; k++) {
@@ -226,6 +262,35 @@ static void nibbles_by_hand(device_test *d) {
     }
 }
 
+/* Offsets: each group's offset times the sum of its columns is added after the bias; x is not quantized there. */
+static void offsets_by_hand(device_test *d) {
+    enum { K = 40 };
+    uint8_t w[K / 2];
+    float x[K] = {0}, y[1], bias = 0.5f;
+    const float scale[2] = {0.01f, 0.5f}, offset[2] = {3.0f, -0.25f};
+    memset(w, 0x88, sizeof w);                             /* zeros */
+    w[0] = 0x9b, x[0] = 1.0f, x[1] = 0.123f, x[39] = 0.7f; /* 3 and 1 */
+    fv_quant quant = {.scale = scale,
+                      .scale_type = FV_F32,
+                      .group = 32,
+                      .groups = 2,
+                      .row_bytes = sizeof w,
+                      .offset = offset,
+                      .integers = true};
+    fv_linear_args a = {.x = fv_tensor_of(x, FV_F32, 1, K), .n_part = 1};
+    a.part[0].w = fv_tensor_of(w, FV_INT4, 1, K);
+    a.part[0].w.quant = &quant;
+    a.part[0].bias = fv_tensor_of(&bias, FV_F32, 1, 1);
+    a.part[0].y = fv_tensor_of(y, FV_F32, 1, 1);
+    for (int isa = 0; isa < 2; isa++) {
+        fv_backend *be = isa ? &d->be : &d->plain;
+        must(be->ops->linear(be, &a));
+        float want = fmaf(0.01f * (1.0f / 127.0f), 127 * 3 + 16, 0.0f) + bias;
+        want = (3.0f * (1.0f + 0.123f) + -0.25f * 0.7f) + want;
+        check(same_f32(y[0], want), "%a, not %a", (double)y[0], (double)want);
+    }
+}
+
 /* Every code of E4M3 by its equation, and the codes of E2M1 in a byte. */
 static void tables_by_hand(void) {
     for (int code = 0; code < 256; code++) {
@@ -313,7 +378,7 @@ static void parts(device_test *d, fv_dtype dtype, int M, int K, int second, bool
     if (specials) fill_specials(&x, 1000);
     for (int p = 0; p < 2; p++) {
         weights_new(&w[p], dtype, N, K, p ? second : 32, false, false, specials);
-        w[p].quant.integers = dtype == FV_INT4;
+        w[p].quant.integers = w[p].quant.offset || dtype == FV_INT4 || second > 32;
     }
     for (int isa = 0; isa < 2; isa++) {
         fv_backend *be = isa ? &d->be : &d->plain;
@@ -337,7 +402,7 @@ static void parts(device_test *d, fv_dtype dtype, int M, int K, int second, bool
 static void few_rows(device_test *d, int M) {
     for (int i = 0; i < 12; i++) {
         int K = PICK(31, 77, 128, 251, 300, 2048, 2111, 2309, 4193);
-        parts(d, FV_INT8, M, K, i % 4 ? 32 : 16, i % 6 == 5);
+        parts(d, FV_INT8, M, K, PICK(16, 32, 32, 32, 64, 96, 128, 4224), i % 6 == 5);
         parts(d, FV_INT4, M, K, PICK(64, 96, 128, 512, 1024), i % 6 == 5);
     }
 }
@@ -372,10 +437,14 @@ static void test_linear_int4(device_test *d) {
     decoded(d, FV_INT8, 16, false, true);
     tables_by_hand();
     nan_by_hand(d);
+    for (int i = 0; i < cases(40); i++)
+        few_codes(d, 1 + i % 3, PICK(1, 31, 32, 64, 257, 2048), PICK(1, 7, 8, 37),
+                  PICK(32, 128, 4096), i % 4 == 3);
     for (int M = 1; M < 40; M += 19) orders(d, M);
     integers_by_hand(d);
     halves_by_hand(d);
     nibbles_by_hand(d);
+    offsets_by_hand(d);
     parts(d, FV_INT8, 21, 300, 16, false);
     group("linear in groups: few rows");
     for (int M = 1; M <= 5; M++) few_rows(d, M);
@@ -391,18 +460,23 @@ static void test_linear_int4(device_test *d) {
 typedef struct perf_form {
     const char *name;
     fv_dtype dtype;
-    int group; /* 0: numbers */
-    bool integers, zero, e4m3;
+    int group; /* 0: numbers, or with FV_INT8 a scale for each row */
+    bool integers, offset, zero, e4m3;
 } perf_form;
 
 static const perf_form perf_forms[] = {
-    {"int4/32 as integers", FV_INT4, 32, true, false, false},
-    {"int4/32 as bf16", FV_INT4, 32, false, false, false},
-    {"int4/128 with zeros", FV_INT4, 128, false, true, false},
-    {"int8/16", FV_INT8, 16, false, false, false},
-    {"int8/128 as bf16", FV_INT8, 128, false, false, false},
-    {"E4M3/128", FV_INT8, 128, false, false, true},
-    {"bf16", FV_BF16, 0, false, false, false},
+    {"int4/32 (--weights int4)", FV_INT4, 32, true, false, false, false},
+    {"int4/128 with offsets (AWQ, GPTQ)", FV_INT4, 128, true, true, true, false},
+    {"int4/128 with zeros, exact", FV_INT4, 128, false, false, true, false},
+    {"int4/32 with offsets (Q4_K)", FV_INT4, 32, true, true, false, false},
+    {"int4/32, exact", FV_INT4, 32, false, false, false, false},
+    {"int8 (--weights int8)", FV_INT8, 0, false, false, false, false},
+    {"int8/32 (Q8_0)", FV_INT8, 32, true, false, false, false},
+    {"int8/16 (Q6_K)", FV_INT8, 16, true, false, false, false},
+    {"int8/128 with offsets (GPTQ)", FV_INT8, 128, true, true, false, false},
+    {"int8/128, exact", FV_INT8, 128, false, false, false, false},
+    {"E4M3/128", FV_INT8, 128, false, false, false, true},
+    {"bf16", FV_BF16, 0, false, false, false, false},
 };
 enum { PERF_FORMS = sizeof perf_forms / sizeof *perf_forms - 1 };
 
@@ -412,6 +486,7 @@ typedef struct perf_weights {
     size_t bytes, n_scale, scale_bytes;
     uint8_t *codes, *zero; /* zero NULL: none */
     void *scale;
+    float *offset; /* NULL: none */
 } perf_weights;
 
 enum { PERF_N = 11008, PERF_K = 4096, PERF_COPIES = 8 };
@@ -421,7 +496,9 @@ static void perf_weights_new(perf_weights *w, const perf_form *form) {
     size_t all = (size_t)PERF_N * PERF_K;
     *w = (perf_weights){.dtype = t, .form = form};
     w->bytes = t == FV_INT4 ? all / 2 : all * fv_dtype_bytes(t);
-    if (form->group) w->n_scale = all / (size_t)form->group;
+    if (t == FV_INT8 || form->group)
+        w->n_scale = form->group ? all / (size_t)form->group : (size_t)PERF_N;
+    if (form->offset) w->offset = room(w->n_scale * PERF_COPIES * sizeof *w->offset);
     if (form->zero) w->zero = room(w->n_scale * PERF_COPIES);
     w->scale_bytes = t == FV_INT4 ? 2 : 4;
     w->codes = room(w->bytes * PERF_COPIES);
@@ -446,13 +523,12 @@ static double perf_once(device_test *d, const perf_weights *w, size_t c, fv_tens
                       .row_bytes = w->bytes / PERF_N,
                       .zero = w->zero ? w->zero + c * w->n_scale : NULL,
                       .table = w->form->e4m3 ? fv_e4m3 : NULL,
+                      .offset = w->offset ? w->offset + c * w->n_scale : NULL,
                       .integers = w->form->integers};
     fv_linear_args a = {.x = x, .n_part = 1, .part = {{.y = y}}};
     a.part[0].w = fv_tensor_of(w->codes + c * w->bytes, w->dtype, PERF_N, PERF_K);
-    if (quant.group) {
-        quant.groups = PERF_K / quant.group;
-        a.part[0].w.quant = &quant;
-    }
+    if (quant.group) quant.groups = PERF_K / quant.group;
+    if (w->n_scale) a.part[0].w.quant = &quant;
     double begin = now_s();
     must(d->be.ops->linear(&d->be, &a));
     return now_s() - begin;
@@ -477,10 +553,12 @@ static void perf_linear_int4(device_test *d) {
                     double took = perf_once(d, &w[i], c % PERF_COPIES, x.there, y.there);
                     if (c > 0 && took < least[i]) least[i] = took;
                 }
-            report(least[0], 2.0 * rows[r] * PERF_N * PERF_K,
-                   (double)w[0].bytes + (double)(w[0].n_scale * w[0].scale_bytes),
-                   "%s [%d, %d] x [%d, %d]^T from memory: %.2fx of bf16", perf_forms[k].name,
-                   rows[r], PERF_K, PERF_N, PERF_K, least[1] / least[0]);
+            report(
+                least[0], 2.0 * rows[r] * PERF_N * PERF_K,
+                (double)w[0].bytes +
+                    (double)(w[0].n_scale * (w[0].scale_bytes + (w[0].offset ? sizeof(float) : 0))),
+                "%s [%d, %d] x [%d, %d]^T from memory: %.2fx of bf16", perf_forms[k].name, rows[r],
+                PERF_K, PERF_N, PERF_K, least[1] / least[0]);
             both_free(&x);
             both_free(&y);
         }
@@ -488,6 +566,7 @@ static void perf_linear_int4(device_test *d) {
             free(w[i].codes);
             free(w[i].scale);
             free(w[i].zero);
+            free(w[i].offset);
         }
     }
     d->be.compute = was;

@@ -8,7 +8,7 @@
 
 #include "tests/support/jwt.h"
 
-TestSuite(jwt, .timeout = 60);
+TestSuite(jwt, .timeout = 240);
 
 static const double now = 1700000000;
 

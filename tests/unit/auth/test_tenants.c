@@ -10,7 +10,7 @@
 #include "tests/support/jwt.h"
 #include "tests/support/tensor_file.h"
 
-TestSuite(tenants, .timeout = 60);
+TestSuite(tenants, .timeout = 240);
 
 static char dir[512], path[600];
 static const double now = 1700000000;

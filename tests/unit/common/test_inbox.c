@@ -76,7 +76,7 @@ Test(inbox, closing_an_empty_one_rings) {
     fv_inbox_fini(&box);
 }
 
-Test(inbox, a_wait_ends_after_its_time, .timeout = 10) {
+Test(inbox, a_wait_ends_after_its_time, .timeout = 240) {
     fv_inbox box;
     bool closed = true;
     fv_inbox_init(&box, 0, NULL, NULL);
@@ -96,7 +96,7 @@ static void *post_later(void *arg) {
     return NULL;
 }
 
-Test(inbox, a_wait_ends_when_another_thread_posts, .timeout = 10) {
+Test(inbox, a_wait_ends_when_another_thread_posts, .timeout = 240) {
     fv_inbox box;
     pthread_t thread;
     fv_inbox_init(&box, 0, NULL, NULL);
@@ -113,7 +113,7 @@ static void *close_later(void *arg) {
     return NULL;
 }
 
-Test(inbox, a_wait_ends_when_another_thread_closes, .timeout = 10) {
+Test(inbox, a_wait_ends_when_another_thread_closes, .timeout = 240) {
     fv_inbox box;
     pthread_t thread;
     bool closed = false;

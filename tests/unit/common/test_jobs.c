@@ -5,7 +5,7 @@
 
 #include "common/jobs.h"
 
-TestSuite(jobs, .timeout = 30);
+TestSuite(jobs, .timeout = 240);
 
 enum { N = 500 };
 

@@ -47,7 +47,7 @@ static void close_all(void) {
     fv_trusted_close(trusted);
 }
 
-TestSuite(gateway_address, .init = open_all, .fini = close_all, .timeout = 120);
+TestSuite(gateway_address, .init = open_all, .fini = close_all, .timeout = 240);
 
 /* The name by which the decode worker shares its slots, for a request with this header line. */
 static const char *share_of(const char *header) {

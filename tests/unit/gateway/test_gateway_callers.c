@@ -110,7 +110,7 @@ static void close_all(void) {
     cr_assert_eq(uv_loop_close(&loop), 0);
 }
 
-TestSuite(gateway_callers, .fini = close_all, .timeout = 120);
+TestSuite(gateway_callers, .fini = close_all, .timeout = 240);
 
 static int connect_gateway(void) {
     struct sockaddr_in to = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};

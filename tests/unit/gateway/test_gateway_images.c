@@ -91,7 +91,7 @@ static void close_all(void) {
     router_rig_close(&rig);
 }
 
-TestSuite(gateway_images, .fini = close_all, .timeout = 120);
+TestSuite(gateway_images, .fini = close_all, .timeout = 240);
 
 static int ask(const char *url) {
     char body[512], text[1024];

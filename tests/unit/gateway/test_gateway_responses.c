@@ -12,7 +12,7 @@ static gateway_client c;
 
 static void end(void) { gateway_rig_close(&rig); }
 
-TestSuite(gateway_responses, .fini = end, .timeout = 120);
+TestSuite(gateway_responses, .fini = end, .timeout = 240);
 
 #define PATH "/v1/responses"
 #define TOOLS                                                                                      \

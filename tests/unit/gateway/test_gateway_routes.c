@@ -16,7 +16,7 @@ static void end(void) {
     fv_keys_close(keys);
 }
 
-TestSuite(gateway_routes, .fini = end, .timeout = 120);
+TestSuite(gateway_routes, .fini = end, .timeout = 240);
 
 #define CHAT "/v1/chat/completions"
 #define HELLO "\"messages\":[{\"role\":\"user\",\"content\":\"a secret text\"}],\"max_tokens\":3"

@@ -9,7 +9,7 @@ static gateway_client c;
 
 static void end(void) { gateway_rig_close(&rig); }
 
-TestSuite(gateway_streams, .fini = end, .timeout = 120);
+TestSuite(gateway_streams, .fini = end, .timeout = 240);
 
 #define CHAT "/v1/chat/completions"
 #define HELLO                                                                                      \

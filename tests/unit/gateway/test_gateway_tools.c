@@ -11,7 +11,7 @@ static gateway_client c;
 
 static void end(void) { gateway_rig_close(&rig); }
 
-TestSuite(gateway_tools, .fini = end, .timeout = 120);
+TestSuite(gateway_tools, .fini = end, .timeout = 240);
 
 #define CHAT "/v1/chat/completions"
 #define HELLO "\"messages\":[{\"role\":\"user\",\"content\":\"hello\"}],\"max_tokens\":99"

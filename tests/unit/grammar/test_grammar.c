@@ -203,7 +203,7 @@ Test(grammar, parameters_of_calls_as_qwen_writes_them) {
 }
 
 /* Nine levels of lists, each of 64 references to the level below. */
-Test(grammar, a_short_schema_that_stands_for_a_large_one_costs_its_steps, .timeout = 120) {
+Test(grammar, a_short_schema_that_stands_for_a_large_one_costs_its_steps, .timeout = 240) {
     enum { LEVELS = 9, EACH = 64, CAP = 64 << 10 };
     char *text = malloc(CAP);
     size_t n = (size_t)snprintf(text, CAP,

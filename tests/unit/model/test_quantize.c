@@ -108,7 +108,7 @@ Test(quantize, what_is_not_finite_is_refused) {
 Test(quantize, an_unknown_name_lists_those_that_are) {
     const fv_weights *to;
     cr_assert_eq(fv_weights_find("int2", &to), FV_EINVAL);
-    cr_assert(strstr(fv_last_error(), "stored, int8, int4, int4-128 or dequantized"));
+    cr_assert(strstr(fv_last_error(), "stored, int8, int4, int4-128, exact or dequantized"));
     cr_assert_eq(fv_weights_find("stored", &to), FV_OK);
     cr_assert_null(to);
 }

@@ -133,6 +133,87 @@ Test(stored_checkpoint, dequantized_weights_are_the_numbers_of_the_packed_ones) 
     fv_backend_close(&other);
 }
 
+/* Products in integers add what scale * (integer - 8) lacks of scale * (integer - zero). */
+Test(stored_checkpoint, offsets_are_the_scales_times_8_less_the_zero_points) {
+    char dir[PATH_CAP];
+    fv_backend be;
+    bool changed = false;
+    write_awq(dir);
+    fv_checkpoint *ck = opened(dir, &be);
+    const size_t before = fv_checkpoint_bytes(ck);
+    cr_assert_eq(fv_checkpoint_use_integers(ck, &be, &changed), FV_OK, "%s", fv_last_error());
+    cr_assert(changed);
+    cr_assert_gt(fv_checkpoint_bytes(ck), before);
+    const fv_tensor *w = &fv_checkpoint_text(ck)->layer[1].up;
+    const fv_quant *q = w->quant;
+    cr_assert(q->integers && q->offset && q->zero && q->scale_type == FV_F16);
+    for (size_t i = 0; i < (size_t)w->rows * (size_t)q->groups; i++) {
+        float want = f32_of_f16(((const uint16_t *)q->scale)[i]) * (float)(8 - q->zero[i]);
+        cr_assert_float_eq(q->offset[i], want, 0, "%zu: %g, not %g", i, (double)q->offset[i],
+                           (double)want);
+    }
+    cr_assert_eq(fv_checkpoint_use_integers(ck, &be, &changed), FV_OK);
+    cr_assert_not(changed);
+    fv_checkpoint_close(ck);
+    fv_backend_close(&be);
+}
+
+/* A tiny checkpoint with one matrix in FP8, in a block of 128 x 128 or less. */
+static void write_fp8(char dir[PATH_CAP], const char *layer) {
+    fv_synth_options o = {.shape = "tiny-gqa", .dtype = FV_BF16};
+    fv_synth_report r;
+    char name[160];
+    const float scale = 0.01f;
+    scratch_dir(dir, PATH_CAP);
+    o.dir = dir;
+    cr_assert_eq(fv_synth_write(&o, &r), FV_OK, "%s", fv_last_error());
+    tensor_file *f = tensor_file_read(dir, "model.safetensors");
+    snprintf(name, sizeof name, "%s.weight", layer);
+    const file_tensor *t = tensor_file_find(f, name);
+    const int64_t shape[2] = {t->shape[0], t->shape[1]}, one[2] = {1, 1};
+    const size_t n = (size_t)(shape[0] * shape[1]);
+    uint8_t *codes = malloc(n);
+    for (size_t i = 0; i < n; i++) {
+        codes[i] = (uint8_t)next_random();
+        if ((codes[i] & 0x7f) == 0x7f) codes[i] = 0;
+    }
+    tensor_file_drop(f, name);
+    tensor_file_add(f, name, "F8_E4M3", 2, shape, codes, n);
+    snprintf(name, sizeof name, "%s.weight_scale_inv", layer);
+    tensor_file_add(f, name, "F32", 2, one, &scale, sizeof scale);
+    tensor_file_write(f, dir, "model.safetensors", 0);
+    tensor_file_free(f);
+    free(codes);
+    put_config(dir, "{\"quant_method\": \"fp8\", \"weight_block_size\": [4096, 4096]}");
+}
+
+Test(stored_checkpoint, weights_in_fp8_are_quantized_to_integers_on_request) {
+    char dir[PATH_CAP];
+    fv_backend be, other;
+    const fv_weights *to;
+    write_fp8(dir, "language_model.model.layers.0.mlp.up_proj");
+    fv_checkpoint *ck = opened(dir, &be), *as_is = opened(dir, &other);
+    cr_assert_eq(fv_weights_find("int8", &to), FV_OK);
+    cr_assert_eq(fv_checkpoint_quantize(ck, &be, to, NULL, NULL), FV_OK, "%s", fv_last_error());
+    const fv_tensor *w = &fv_checkpoint_text(ck)->layer[0].up;
+    const fv_tensor *from = &fv_checkpoint_text(as_is)->layer[0].up;
+    cr_assert(w->dtype == FV_INT8 && !w->quant->table && from->quant->table);
+    const size_t n = (size_t)w->rows * (size_t)w->cols;
+    float *a = malloc(n * sizeof *a), *b = malloc(n * sizeof *b);
+    fv_dequantize(w, FV_F32, a);
+    fv_dequantize(from, FV_F32, b);
+    for (size_t i = 0; i < n; i++) {
+        const float half = ((const float *)w->quant->scale)[i / (size_t)w->cols] * 0.51f;
+        cr_assert_float_eq(a[i], b[i], half, "%zu: %g, not %g", i, (double)a[i], (double)b[i]);
+    }
+    free(a);
+    free(b);
+    fv_checkpoint_close(ck);
+    fv_checkpoint_close(as_is);
+    fv_backend_close(&be);
+    fv_backend_close(&other);
+}
+
 /* Workers with one fingerprint continue with each other's keys and values. */
 Test(stored_checkpoint, other_scales_or_zeros_are_another_checkpoint) {
     static const char *const part[] = {"", "scales", "qzeros"};

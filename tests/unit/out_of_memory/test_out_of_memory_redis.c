@@ -10,7 +10,7 @@
 #include "redis/redis.h"
 #include "tests/support/alloc_fail.h"
 
-TestSuite(out_of_memory_redis, .timeout = 120);
+TestSuite(out_of_memory_redis, .timeout = 240);
 
 static int open_listener(int *port) {
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};

@@ -14,7 +14,7 @@ static const fv_trace_context sampled = {{1, 2, 3}, {4, 5}, true};
 
 static void on_closed(void *user) { *(bool *)user = true; }
 
-Test(telemetry_memory, a_token_is_recorded_without_an_allocation, .timeout = 60) {
+Test(telemetry_memory, a_token_is_recorded_without_an_allocation, .timeout = 240) {
     net r = {0};
     double token_s = fv_clock_s();
     bool closed = false;

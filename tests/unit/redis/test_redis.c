@@ -170,7 +170,7 @@ static void expect_failure(const char *say, const char *why) {
     close_fake();
 }
 
-TestSuite(redis, .timeout = 120);
+TestSuite(redis, .timeout = 240);
 
 Test(redis, a_reply_is_what_was_asked_for) {
     open_fake("+OK\r\n$3\r\nabc\r\n$-1\r\n", 5000);

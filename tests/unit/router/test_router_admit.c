@@ -639,6 +639,15 @@ Test(router_admit, what_is_returned_of_the_prompt_is_in_range) {
     admitted();
 }
 
+Test(router_admit, predictions_are_bounded) {
+    static char prediction[(1 << 16) + 2];
+    memset(prediction, 'x', sizeof prediction - 2);
+    req.prediction = prediction;
+    admitted();
+    prediction[1 << 16] = 'x';
+    refused(FV_EINVAL, "prediction has 65537 bytes");
+}
+
 Test(router_admit, stop_strings_are_few_and_short) {
     static char text[258];
     char *stop[17];

@@ -5,7 +5,7 @@
 
 #include "tests/support/router_rig.h"
 
-TestSuite(router_blame, .timeout = 120);
+TestSuite(router_blame, .timeout = 240);
 
 #define PREFILL FOVEA__INFERENCE__V1__ROLE__ROLE_PREFILL
 

@@ -6,7 +6,7 @@
 #include "router/breaker.h"
 #include "tests/support/router_rig.h"
 
-TestSuite(router_breaker, .timeout = 120);
+TestSuite(router_breaker, .timeout = 240);
 
 static fv_breaker b;
 static double now;

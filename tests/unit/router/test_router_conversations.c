@@ -5,7 +5,7 @@
 
 #include "tests/support/router_rig.h"
 
-TestSuite(router_conversations, .timeout = 120);
+TestSuite(router_conversations, .timeout = 240);
 
 static router_rig r;
 static client k;

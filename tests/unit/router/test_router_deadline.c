@@ -10,7 +10,7 @@
 #include "router/deadline.h"
 #include "router/reservation.h"
 
-TestSuite(router_deadline, .timeout = 120);
+TestSuite(router_deadline, .timeout = 240);
 
 /* ---- the simulation --------------------------------------------------------------------- */
 

@@ -5,7 +5,7 @@
 
 #include "tests/support/router_rig.h"
 
-TestSuite(router_fleets, .timeout = 60);
+TestSuite(router_fleets, .timeout = 240);
 
 static router_rig r;
 static client k, other;

@@ -8,7 +8,7 @@
 #include "router/admit.h"
 #include "tests/support/router_rig.h"
 
-TestSuite(router_generate, .timeout = 60);
+TestSuite(router_generate, .timeout = 240);
 
 static router_rig r;
 static client k;

@@ -6,7 +6,7 @@
 #include "router/balancer.h"
 #include "tests/support/router_rig.h"
 
-TestSuite(router_overload, .timeout = 60);
+TestSuite(router_overload, .timeout = 240);
 
 static router_rig r;
 static client k, crowd[FV_PREFILL_MAX + 1];

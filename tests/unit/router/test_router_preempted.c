@@ -5,7 +5,7 @@
 
 #include "tests/support/router_rig.h"
 
-TestSuite(router_preempted, .timeout = 120);
+TestSuite(router_preempted, .timeout = 240);
 
 enum { TOKENS = 8 };
 

@@ -6,7 +6,7 @@
 
 #include "tests/support/router_rig.h"
 
-TestSuite(router_replay, .timeout = 120);
+TestSuite(router_replay, .timeout = 240);
 
 static router_rig r;
 static client k;

@@ -7,7 +7,7 @@
 #include "router/balancer.h"
 #include "tests/support/router_rig.h"
 
-TestSuite(router_sharing, .timeout = 60);
+TestSuite(router_sharing, .timeout = 240);
 
 enum { SLOTS = 2, ROOM = SLOTS + FV_SPARE_SLOTS, MANY = ROOM + 6 };
 

@@ -12,7 +12,7 @@
 #include "tests/support/router_rig.h"
 #include "tests/support/tensor_file.h"
 
-TestSuite(router_tenants, .timeout = 60);
+TestSuite(router_tenants, .timeout = 240);
 
 static router_rig r;
 static client k, other;

@@ -5,7 +5,7 @@
 
 #include "tests/support/router_rig.h"
 
-TestSuite(router_watch, .timeout = 120);
+TestSuite(router_watch, .timeout = 240);
 
 enum { STALL_MS = 1000, REPORT_MS = 40 };
 
@@ -168,7 +168,7 @@ Test(router_watch, a_request_over_which_two_workers_hang_is_ended) {
     find(&r.p, &r.p1);
     r.p.works = r.p1.works = true;
     report_until_replayed();
-    for (int i = 0; i < 500 && !k.over; i++) {
+    for (int i = 0; i < 5000 && !k.over; i++) {
         fake_report(q);
         router_rig_sleep(&r, REPORT_MS);
     }

@@ -5,7 +5,7 @@
 #include "auth/fleet_name.h"
 #include "tests/support/router_rig.h"
 
-TestSuite(router_zones, .timeout = 60);
+TestSuite(router_zones, .timeout = 240);
 
 enum { MANY = 12 };
 

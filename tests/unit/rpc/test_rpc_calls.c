@@ -7,7 +7,7 @@
 #include "rpc/message.h"
 #include "tests/support/net.h"
 
-TestSuite(rpc_calls, .timeout = 60);
+TestSuite(rpc_calls, .timeout = 240);
 
 static net r;
 static net_heard h;

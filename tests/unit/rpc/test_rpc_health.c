@@ -6,7 +6,7 @@
 #include "rpc/health.h"
 #include "tests/support/net.h"
 
-TestSuite(rpc_health, .timeout = 30);
+TestSuite(rpc_health, .timeout = 240);
 
 enum { SERVING = 1, NOT_SERVING = 2, SERVICE_UNKNOWN = 3 };
 

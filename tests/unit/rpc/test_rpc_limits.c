@@ -5,7 +5,7 @@
 
 #include "tests/support/net.h"
 
-TestSuite(rpc_limits, .timeout = 60);
+TestSuite(rpc_limits, .timeout = 240);
 
 static net r;
 static net_heard h, second, third;

@@ -18,7 +18,7 @@ static void on_exit_of_python(uv_process_t *p, int64_t code, int signal) {
     uv_close((uv_handle_t *)p, NULL);
 }
 
-Test(rpc_python, a_python_client_gets_along_with_our_server, .timeout = 120) {
+Test(rpc_python, a_python_client_gets_along_with_our_server, .timeout = 240) {
     char set[] = FOVEA_TEST_TMP "/fovea_proto.bin";
     cr_assert_eq(fv_file_write(set, fovea_proto_set, fovea_proto_set_size), FV_OK);
     fv_health *health;

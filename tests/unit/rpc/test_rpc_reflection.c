@@ -11,7 +11,7 @@
 #define PATH "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"
 #define OLDER_PATH "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
 
-TestSuite(rpc_reflection, .timeout = 30);
+TestSuite(rpc_reflection, .timeout = 240);
 
 /* The name of the file that defines `symbol`, or "". */
 static const char *file_of(const char *symbol) {

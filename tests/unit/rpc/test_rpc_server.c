@@ -9,7 +9,7 @@
 
 #include "tests/support/net.h"
 
-TestSuite(rpc_server, .timeout = 60);
+TestSuite(rpc_server, .timeout = 240);
 
 static net r;
 static net_heard h;

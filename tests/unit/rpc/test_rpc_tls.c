@@ -9,7 +9,7 @@
 #include "tests/support/net.h"
 #include "tests/support/tensor_file.h"
 
-TestSuite(rpc_tls, .timeout = 120);
+TestSuite(rpc_tls, .timeout = 240);
 
 static net r;
 static net_heard h;

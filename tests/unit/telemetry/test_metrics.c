@@ -41,7 +41,7 @@ static void assert_lacks(bool openmetrics, const char *words) {
     free(text);
 }
 
-TestSuite(metrics, .fini = fv_metrics_close, .timeout = 60);
+TestSuite(metrics, .fini = fv_metrics_close, .timeout = 240);
 
 Test(metrics, what_is_not_opened_records_nothing) {
     fv_metric_add(FV_METRIC_REPLAYS, 0, 1);

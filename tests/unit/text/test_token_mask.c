@@ -122,6 +122,20 @@ Test(token_mask, a_bad_word_without_tokens_is_refused) {
     cr_assert_null(m);
 }
 
+Test(token_mask, a_grammar_that_is_compiled_already_is_used) {
+    const fv_grammar_spec a = {.kind = FV_GRAMMAR_REGEX, .text = "a", .n_text = 1},
+                          b = {.kind = FV_GRAMMAR_REGEX, .text = "b", .n_text = 1};
+    fv_grammar_result result = {0};
+    bool want[VOCAB], is[VOCAB];
+    cr_assert_eq(fv_grammar_prepare(&a, 0, &result), FV_OK);
+    const fv_token_rules of_a = {.grammar = a}, given = {.grammar = b, .compiled = &result};
+    const int32_t n = left(&of_a, NULL, 0, want);
+    cr_assert_lt(n, VOCAB);
+    cr_assert_eq(left(&given, NULL, 0, is), n);
+    cr_assert_arr_eq(is, want, sizeof is, "the text is not compiled");
+    fv_grammar_result_fini(&result);
+}
+
 Test(token_mask, rules_out_of_range_are_named) {
     static int32_t ids[FV_MAX_ALLOWED + 1];
     static char text[FV_BAD_WORD_BYTES_MAX + 2];

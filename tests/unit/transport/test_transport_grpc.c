@@ -11,7 +11,7 @@
 #include "transport/frame.h"
 #include "transport/grpc.h"
 
-TestSuite(transport_grpc, .timeout = 60);
+TestSuite(transport_grpc, .timeout = 240);
 
 enum { FRAME = 300000, FRAMES_MAX = 40 };
 
@@ -229,7 +229,7 @@ static void go_on(sender *x) {
 }
 
 static void wait_done(sender *x) {
-    for (int i = 0; i < 3000 && !atomic_load(&x->done); i++) net_sleep(&n, 3);
+    for (int i = 0; i < 30000 && !atomic_load(&x->done); i++) net_sleep(&n, 3);
     cr_assert(atomic_load(&x->done));
 }
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "kv/share.h"
+#include "model/net/accum.h"
 #include "tests/support/handoff.h"
 #include "tests/support/thorough.h"
 
@@ -133,6 +134,53 @@ Test(prefixes, another_question_about_the_same_images_is_sent_without_them) {
             step(&rig, &b, 9);
             cr_assert_eq(fv_receiver_get_counters(rig.receiver)->tokens_kept, b.report.tokens_kept);
             forget(&b);
+            close_rig(&rig);
+        }
+}
+
+/* ---- eviction ------------------------------------------------------------------------------ */
+
+/* A step after which both stores evict, as the worker does. */
+static void step_and_evict(handoff_rig *rig, sent *x, int32_t id) {
+    const fv_accum_rule *rule = &x->p.plan.evict.accum;
+    step(rig, x, id);
+    if (!rule->kind) return;
+    cr_assert_eq(fv_accum_evict(x->p.kv, rule, false), FV_OK, "%s", fv_last_error());
+    cr_assert_eq(fv_accum_evict(x->there.kv, rule, false), FV_OK, "%s", fv_last_error());
+    cr_assert(same_store(x->p.kv, x->there.kv), "%lld rows kept, step %d, len %d %d",
+              (long long)x->report.tokens_kept, x->steps, fv_kv_len(x->p.kv, 0, 0, FV_SEG_TEXT),
+              fv_kv_len(x->there.kv, 0, 0, FV_SEG_TEXT));
+    fv_kv_check(x->there.kv, -1);
+}
+
+/* Prompts that evict read what others have left and leave what others read, and change none of it. */
+Test(prefixes, eviction_changes_no_row_of_others) {
+    static const char *const policies[] = {"evict=h2o,heavy=0.3,recent=0.2", "evict=tova,keep=0.5",
+                                           "evict=scissorhands,keep=0.6,drop=0.3"};
+    static const char *const layouts[] = {"t5 v64 t9", "t70 v70 t3 v35 t6"};
+    enum { N = 5 };
+    for (size_t i = 0; i < 3; i++)
+        for (int order = 0; order < 4; order++) { /* who comes first, and who is followed */
+            const char *layout = layouts[order / 2];
+            handoff_rig rig;
+            sent x[N] = {{.steps = 0}};
+            uint64_t evicted = 0;
+            open_rig(&rig, 0, false);
+            for (int k = 0; k < N; k++) {
+                const bool evicts = (k + order) % 2;
+                uint64_t seed[5] = {1, 2, 3, 4, 5};
+                seed[order / 2 ? 4 : 2] = 10 + (uint64_t)k; /* the question */
+                if (k == 3 && order / 2) seed[3] = 77;      /* another second image */
+                make_prompt(&rig, &x[k].p, layout, seed, evicts ? policies[i] : "");
+                cr_assert_eq(send(&rig, &x[k]), FV_OK, "%s", fv_last_error());
+                cr_assert_eq(x[k].report.tokens_kept > 0, k > 0, "%s: %d", policies[i], k);
+                cr_assert(same_store(x[k].p.kv, x[k].got.kv), "%s: %d", policies[i], k);
+                for (int32_t s = 0; s < 6; s++)
+                    for (int j = 0; j <= k; j++) step_and_evict(&rig, &x[j], 3 + s + j);
+            }
+            for (int k = 0; k < N; k++) evicted += fv_kv_get_sequence(x[k].got.kv)->n_evicted;
+            cr_assert_gt(evicted, 0, "%s", policies[i]);
+            for (int k = 0; k < N; k++) forget(&x[(k + order) % N]);
             close_rig(&rig);
         }
 }
@@ -357,7 +405,7 @@ static void event(handoff_rig *rig, sent *live, uint64_t *state) {
 
 Test(prefixes, no_history_changes_a_bit) {
     uint64_t found = 0, given_up = 0;
-    for (uint64_t seed = 0; seed < (thorough() ? 400u : 12u); seed++) {
+    for (uint64_t seed = 0; seed < (thorough() ? 400u : 12u / (unsigned)sanitized_step(3)); seed++) {
         handoff_rig rig;
         sent live[LIVE] = {{.steps = 0}};
         uint64_t state = seed;

@@ -16,7 +16,7 @@ static void open_rig(void) { scheduler_rig_open(&rig, 8); }
 
 static void close_rig(void) { scheduler_rig_close(&rig); }
 
-TestSuite(finalizing, .init = open_rig, .fini = close_rig, .timeout = 60);
+TestSuite(finalizing, .init = open_rig, .fini = close_rig, .timeout = 240);
 
 static void ask(asked *a, const char *policy, int32_t max_tokens, double keep_s) {
     *a = (asked){.answer = {.keep_s = keep_s, .max_tokens = max_tokens, .ignore_eos = true}};

@@ -9,7 +9,7 @@ static fv_lengths *l;
 static void open_it(void) { cr_assert_eq(fv_lengths_open(&l), FV_OK); }
 static void close_it(void) { fv_lengths_close(l); }
 
-TestSuite(lengths, .init = open_it, .fini = close_it, .timeout = 60);
+TestSuite(lengths, .init = open_it, .fini = close_it, .timeout = 240);
 
 static void add(const char *owner, int32_t n, int times) {
     for (int i = 0; i < times; i++) fv_lengths_add(l, owner, 0, n, true);

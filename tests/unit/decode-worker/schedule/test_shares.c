@@ -5,7 +5,7 @@
 #include <criterion/criterion.h>
 #include <stdlib.h>
 
-TestSuite(shares, .timeout = 30);
+TestSuite(shares, .timeout = 240);
 
 enum { TENANTS = 4 };
 

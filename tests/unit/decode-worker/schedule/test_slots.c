@@ -14,7 +14,7 @@ static void open_rig(void) { scheduler_rig_open(&rig, SLOTS); }
 
 static void close_rig(void) { scheduler_rig_close(&rig); }
 
-TestSuite(slots, .init = open_rig, .fini = close_rig, .timeout = 120);
+TestSuite(slots, .init = open_rig, .fini = close_rig, .timeout = 240);
 
 static void ask(asked *a, const char *tenant, int32_t max_tokens) {
     *a = (asked){.answer = {.tenant = tenant, .max_tokens = max_tokens, .ignore_eos = true}};

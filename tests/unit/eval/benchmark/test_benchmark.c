@@ -129,3 +129,42 @@ Test(benchmark, a_bad_line_is_named_with_its_key) {
     refused(ASKED ",\"answers\":\"C\",\"choices\":[\"x\",\"y\"]}", "must be one of the choices");
     refused(ASKED ",\"answers\":\"x\",\"max_tokens\":0}", "key 'max_tokens'");
 }
+
+#define DOCUMENT "{\"document\":\"A text.\""
+
+Test(benchmark, documents_stand_in_place_of_images) {
+    reads(DOCUMENT ",\"needles\":[{\"text\":\"one\",\"depth\":0},{\"text\":\"two\",\"depth\":1}],"
+                   "\"question\":\"What?\",\"begin\":\"It is\",\"answers\":\"red\"}\n" DOCUMENT
+                   "}");
+    const fv_benchmark_item *x = &b.item[0];
+    cr_expect_eq(b.n_document, 2);
+    cr_expect(x->n_image == 0 && x->n_needle == 2);
+    cr_expect_str_eq(x->document, "A text.");
+    cr_expect_str_eq(x->begin, "It is");
+    cr_expect_str_eq(x->needle[1].text, "two");
+    cr_expect_eq(x->needle[1].depth, 1);
+    cr_expect_null(b.item[1].question);
+    fv_benchmark_free(&b);
+}
+
+Test(benchmark, bad_documents_are_named) {
+    refused(DOCUMENT "," IMAGE ",\"question\":\"What?\",\"answers\":\"red\"}", "not both");
+    refused(ASKED ",\"answers\":\"red\",\"begin\":\"It\"}", "needs the key 'document'");
+    refused(DOCUMENT ",\"answers\":\"red\"}", "'answers' needs the key 'question'");
+    refused(DOCUMENT "}\n" ASKED ",\"answers\":\"red\"}", "a file each");
+    refused("{\"document\":3}", "key 'document' must be a text");
+    static const char *const needles[] = {
+        "[]",
+        "{}",
+        "[{\"text\":\"a\"}]",
+        "[{\"text\":\"a\",\"depth\":1.5}]",
+        "[{\"text\":\"a\",\"depth\":1},{\"text\":\"b\",\"depth\":0}]",
+        "[{\"text\":\"a\",\"depth\":0,\"more\":1}]"};
+    for (size_t i = 0; i < sizeof needles / sizeof *needles; i++) {
+        char line[300];
+        snprintf(line, sizeof line,
+                 DOCUMENT ",\"needles\":%s,\"question\":\"What?\",\"answers\":\"red\"}",
+                 needles[i]);
+        refused(line, "key 'needles'");
+    }
+}

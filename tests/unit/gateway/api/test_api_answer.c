@@ -45,6 +45,13 @@ Test(api_answer, chunks_and_whole_answers_have_their_shapes) {
        "{\"choices\":[],\"created\":7,\"id\":\"id\",\"model\":\"nano\","
        "\"object\":\"text_completion\",\"usage\":{\"completion_tokens\":4,\"prompt_tokens\":3,"
        "\"prompt_tokens_details\":{\"cached_tokens\":2},\"total_tokens\":7}}");
+    fv_api_usage drafted = {.n_prompt = 3, .n_answer = 4, .n_drafted = 5, .n_drafts_kept = 3};
+    is(fv_api_chunk(&text, NULL, true, &drafted),
+       "{\"choices\":[],\"created\":7,\"id\":\"id\",\"model\":\"nano\","
+       "\"object\":\"text_completion\",\"usage\":{\"completion_tokens\":4,"
+       "\"completion_tokens_details\":{\"accepted_prediction_tokens\":3,"
+       "\"rejected_prediction_tokens\":2},\"prompt_tokens\":3,"
+       "\"prompt_tokens_details\":{\"cached_tokens\":0},\"total_tokens\":7}}");
     c.finish = FOVEA__INFERENCE__V1__FINISH_REASON__FINISH_REASON_STOP;
     is(whole(&chat, &c, 1, &usage),
        "{\"choices\":[{\"finish_reason\":\"stop\",\"index\":1,\"logprobs\":null,\"message\":"

@@ -287,6 +287,31 @@ Test(api_request, numbers_are_integers_where_json_says_so) {
     bad(FV_API_CHAT, "{" HELLO ",\"mod\\u0000el\":\"a\"}", "", "\\u0000 in a key");
 }
 
+Test(api_request, drafts_are_asked_for_and_predictions_are_joined) {
+    good(FV_API_CHAT, "{" HELLO "}");
+    cr_assert(!q.message.speculation_case && !q.message.prediction[0]);
+    good(FV_API_CHAT, "{" HELLO ",\"speculate\":false,\"prediction\":null}");
+    cr_assert(q.message.speculation_case && !q.message.speculate && !q.message.prediction[0]);
+    good(FV_API_TEXT, "{\"prompt\":\"x\",\"speculate\":true,"
+                      "\"prediction\":{\"type\":\"content\",\"content\":\"a \u00e9\"}}");
+    cr_assert(q.message.speculation_case && q.message.speculate);
+    cr_assert_str_eq(q.message.prediction, "a \xC3\xA9");
+    good(FV_API_CHAT,
+         "{" HELLO ",\"prediction\":{\"content\":[{\"type\":\"text\",\"text\":\"one\"},"
+         "{\"text\":\" two\",\"type\":\"text\"}],\"type\":\"content\"}}");
+    cr_assert(!q.message.speculation_case);
+    cr_assert_str_eq(q.message.prediction, "one two");
+    bad(FV_API_CHAT, "{" HELLO ",\"speculate\":\"on\"}", "speculate", "true or false");
+    bad(FV_API_CHAT, "{" HELLO ",\"prediction\":\"x\"}", "prediction", "object");
+    bad(FV_API_CHAT, "{" HELLO ",\"prediction\":{\"type\":\"text\"}}", "prediction.type",
+        "content");
+    bad(FV_API_CHAT, "{" HELLO ",\"prediction\":{\"content\":5}}", "prediction.content", "string");
+    bad(FV_API_CHAT, "{" HELLO ",\"prediction\":{\"content\":[\"x\"]}}", "prediction.content[0]",
+        "object");
+    bad(FV_API_CHAT, "{" HELLO ",\"prediction\":{\"content\":[{\"type\":\"refusal\"}]}}",
+        "prediction.content[0].type", "text");
+}
+
 Test(api_request, a_policy_is_given_in_one_of_three_ways) {
     static const char plain[] = "{\"model\":\"nano\"," HELLO "}",
                       body[] = "{" HELLO ",\"policy\":\"prune=vtw,layer=16\"}",

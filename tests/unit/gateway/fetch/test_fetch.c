@@ -129,7 +129,7 @@ static void open_plain_server(void) {
     open_server();
 }
 
-TestSuite(fetch, .init = open_plain_server, .fini = close_all, .timeout = 120);
+TestSuite(fetch, .init = open_plain_server, .fini = close_all, .timeout = 240);
 
 static void on_fetched(void *user, fv_status st, const uint8_t *bytes, size_t n) {
     (void)user;

@@ -82,7 +82,7 @@ static void close_server(void) {
     cr_assert_eq(uv_loop_close(&loop), 0);
 }
 
-TestSuite(http, .init = open_server, .fini = close_server, .timeout = 120);
+TestSuite(http, .init = open_server, .fini = close_server, .timeout = 240);
 
 static int dial(const char *request) {
     struct sockaddr_in to = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};

@@ -89,7 +89,7 @@ static void close_server(void) {
     fv_tls_close(files);
 }
 
-TestSuite(http_tls, .fini = close_server, .timeout = 120);
+TestSuite(http_tls, .fini = close_server, .timeout = 240);
 
 static void turn(void) {
     uv_run(&loop, UV_RUN_NOWAIT);

@@ -277,3 +277,30 @@ Test(chain, keys_are_equal_exactly_where_prompts_are) {
         }
     }
 }
+
+/* ---- continued ---------------------------------------------------------------------------------- */
+
+Test(chain, links_of_an_answer_are_those_of_the_prompt_that_has_it) {
+    for (int grids = 0; grids < 2; grids++) {
+        sample s;
+        fv_chain_link whole[LINKS], more[LINKS];
+        int32_t n_more;
+        fill(&s);
+        s.grid[0] = (fv_rope_grid){.first = 100, .t = 1, .h = 9, .w = 10};
+        s.grid[1] = (fv_rope_grid){.first = 195, .t = 1, .h = 7, .w = 10};
+        if (grids)
+            cr_assert_eq(fv_rope_map_make(s.grid, 2, ROWS, &s.prompt.rope_map), FV_OK, "%s",
+                         fv_last_error());
+        int32_t n = chain(&s, whole);
+        for (int32_t from = 4; from < n; from++) { /* behind the last image */
+            cr_assert_eq(fv_chain_continue(&s.prompt, &whole[from], more, &n_more), FV_OK);
+            cr_assert_eq(n_more, n - 1 - from);
+            for (int32_t i = 0; i < n_more; i++) {
+                cr_assert(fv_chain_key_equal(&more[i].key, &whole[from + 1 + i].key), "%d", i);
+                cr_assert_eq(more[i].end, whole[from + 1 + i].end);
+                cr_assert_eq(more[i].n_text, whole[from + 1 + i].n_text);
+                cr_assert_eq(more[i].n_visual, whole[from + 1 + i].n_visual);
+            }
+        }
+    }
+}

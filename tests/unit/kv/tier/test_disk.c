@@ -38,7 +38,7 @@ static void end(void) {
     if (tier) close_folder();
 }
 
-TestSuite(disk, .init = begin, .fini = end, .timeout = 60);
+TestSuite(disk, .init = begin, .fini = end, .timeout = 240);
 
 static fv_chain_key key_of(int id) {
     fv_chain_key key = {{0}};

@@ -66,8 +66,13 @@ typedef struct sample {
     fv_job_image image[IMAGES];
     int32_t n_replay, replay[REPLAY];
     const char *tenant, *salt;
-    float *logits; /* owned by the test */
+    const char *policy; /* NULL: exact */
+    float *logits;      /* owned by the test */
 } sample;
+
+/* Policies that the checkpoint runs, and those of a history beside `exact`. */
+static const char *usable[32], *mixed[2];
+static int n_usable, n_mixed;
 
 /* Appends n words; equal numbers give equal words. */
 static void say(sample *s, int n, int from) {
@@ -91,6 +96,7 @@ static void draw(sample *s) {
     s->n_image = s->n_replay = 0;
     s->tenant = names[rand() % 8 == 0];
     s->salt = names[rand() % 8 == 0];
+    s->policy = n_mixed && rand() % 3 ? mixed[rand() % n_mixed] : NULL;
     say(s, rand() % 3 ? (sees ? 9 : 40) : 1 + rand() % 40, rand() % 2);
     for (int parts = rand() % 4; parts > 0; parts--) {
         if (sees && rand() % 2) show(s, rand() % 3);
@@ -114,6 +120,7 @@ static fv_prefill_job job_of(const sample *s, fv_prefix_cache *prefixes) {
                         .replay = s->replay,
                         .generation = fv_engine_generation_options(&engine, true)};
     j.generation.max_tokens = REPLAY + 32;
+    ok(fv_policy_parse(s->policy ? s->policy : "", &j.policy));
     return j;
 }
 
@@ -149,7 +156,7 @@ static void run(fv_prefill_job *job, int32_t n, int32_t chunk, int32_t group, fl
 
 /* Counts of a history. */
 typedef struct tally {
-    int hits, skipped, partial;
+    int hits, skipped, partial, under;
 } tally;
 
 static void expect_alike(const fv_prefill_job *hit, const fv_prefill_job *miss, const float *a,
@@ -167,10 +174,11 @@ static void expect_alike(const fv_prefill_job *hit, const fv_prefill_job *miss, 
 
 static void count(tally *t, const fv_prefill_job *j) {
     t->hits += j->prefix.rows > 0;
+    t->under += j->prefix.rows > 0 && !fv_policy_is_exact(&j->policy);
     t->skipped += j->n_skip;
     for (int32_t i = 0; i < j->prompt.n_span; i++)
-        t->partial += j->prefix.rows > j->prompt.span[i].first && j->n_skip < j->n_item &&
-                      j->prompt.span[i].image == j->n_skip;
+        t->partial += !fv_prefill_job_condenses(j) && j->prefix.rows > j->prompt.span[i].first &&
+                      j->n_skip < j->n_item && j->prompt.span[i].image == j->n_skip;
 }
 
 /* Answers a batch with the cache and without, in other batches and chunks. False: a prompt is too long. */
@@ -183,7 +191,10 @@ static bool answer(tally *t) {
     for (int32_t i = 0; i < n; i++) {
         draw(&s[fit]);
         hit[fit] = job_of(&s[fit], cache);
-        if (fv_prefill_job_open(&hit[fit]) == FV_OK)
+        /* a policy that drops tokens needs text at the end */
+        bool ends_with_image =
+            s[fit].policy && (!*s[fit].text || !strchr(" ", s[fit].text[strlen(s[fit].text) - 1]));
+        if (!ends_with_image && fv_prefill_job_open(&hit[fit]) == FV_OK)
             fit++;
         else
             fv_prefill_job_free(&hit[fit]);
@@ -204,6 +215,48 @@ static bool answer(tally *t) {
     return fit > 0;
 }
 
+/* ---- policies of a history ------------------------------------------------------------------- */
+
+static bool runs(const char *policy) {
+    sample s = {.tenant = "", .salt = "", .policy = policy};
+    say(&s, 9, 0);
+    if (fv_checkpoint_config(engine.ck)->has_vision) show(&s, 0);
+    say(&s, 20, 1);
+    fv_prefill_job j = job_of(&s, NULL);
+    bool good = fv_prefill_job_open(&j) == FV_OK;
+    if (good && fv_prefill_job_condenses(&j)) good = fv_prefill_job_encode_all(&j) == FV_OK;
+    good = good && fv_prefill_job_begin(&j) == FV_OK;
+    fv_prefill_job_free(&j);
+    return good;
+}
+
+static void find_usable(void) {
+    static const char *const all[] = {"prune=fastv,layer=1",
+                                      "prune=fastv,layer=2;pack=svd,gain=0,rank_k=8,rank_v=8",
+                                      "prune=fastv,layer=1,mode=mask",
+                                      "prune=vtw,layer=2",
+                                      "prune=vtw,layer=1;evict=tova",
+                                      "prune=random,layer=2,keep=0.3;select=streaming",
+                                      "prune=pvtp,layer=1,stride=1",
+                                      "prune=pdrop,second=1,third=2,fourth=2",
+                                      "prune=sparsevlm",
+                                      "prune=visipruner,shallow=1,detect=1,l2=0.05",
+                                      "prune=visipruner,shallow=2,detect=2,first=half",
+                                      "prune=grid,layer=2,keep=0.4;evict=h2o",
+                                      "condense=prumerge",
+                                      "condense=prumerge;prune=random,layer=2",
+                                      "lazy=gla,map=given,blocks=0-1",
+                                      "lazy=vla,map=given,blocks=1-2",
+                                      "lazy=gla,map=given,blocks=1-2;prune=fastv,layer=1",
+                                      "pack=quant,bits=4",
+                                      "pack=svd,gain=0,rank_k=8,rank_v=8;expand=attention",
+                                      "select=snapkv",
+                                      "evict=vta"};
+    n_usable = 0;
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (runs(all[i])) usable[n_usable++] = all[i];
+}
+
 /* ---- families ------------------------------------------------------------------------------ */
 
 typedef struct family {
@@ -211,7 +264,7 @@ typedef struct family {
     int dtype;
 } family;
 
-ParameterizedTestParameters(job_prefix, a_hit_has_the_bits_of_a_miss) {
+static struct criterion_test_params list_families(void) {
     static const char *const names[] = {"llava",    "llava_next", "llava_onevision", "idefics3",
                                         "internvl", "mistral3",   "qwen2_vl",        "qwen2_5_vl",
                                         "qwen3_vl", "gemma3",     "qwen3",           "mobilevlm"};
@@ -225,17 +278,28 @@ ParameterizedTestParameters(job_prefix, a_hit_has_the_bits_of_a_miss) {
     return cr_make_param_array(family, list, 2 * n);
 }
 
-ParameterizedTest(const family *f, job_prefix, a_hit_has_the_bits_of_a_miss, .timeout = 600) {
+/* Opens a checkpoint of a family, with n_layer text layers (0: the shape's). */
+static void open_family(const family *f, int32_t n_layer) {
     char dir[4096];
     fv_synth_report report;
-    tally t = {0};
-    const int n = thorough() ? 150 : 18; /* batches of each round */
     scratch_dir(dir, sizeof dir);
-    fv_synth_options opt = {
-        .dir = dir, .shape = f->shape, .family = f->name, .dtype = (fv_dtype)f->dtype, .seed = 3};
+    fv_synth_options opt = {.dir = dir,
+                            .shape = f->shape,
+                            .family = f->name,
+                            .n_layer = n_layer,
+                            .dtype = (fv_dtype)f->dtype,
+                            .seed = 3};
     ok(fv_synth_write(&opt, &report));
     open_rig(dir, "auto");
     srand((unsigned)f->dtype + 17);
+}
+
+ParameterizedTestParameters(job_prefix, a_hit_has_the_bits_of_a_miss) { return list_families(); }
+
+ParameterizedTest(const family *f, job_prefix, a_hit_has_the_bits_of_a_miss, .timeout = 600) {
+    tally t = {0};
+    const int n = thorough() ? 150 : 18; /* batches of each round */
+    open_family(f, 0);
     for (int round = 0; round < 3; round++) {
         static const size_t bytes[] = {1 << 26, 1 << 19, 1 << 17};
         draw_pictures(30 + rand() % 60, 30 + rand() % 60);
@@ -247,6 +311,34 @@ ParameterizedTest(const family *f, job_prefix, a_hit_has_the_bits_of_a_miss, .ti
     cr_assert_gt(t.hits, least ? least - 4 : 0, "%s: %d hits", f->name, t.hits);
     if (fv_checkpoint_config(engine.ck)->has_vision)
         cr_assert_geq(t.skipped, least / 6, "%s: %d images were not read", f->name, t.skipped);
+    close_rig();
+}
+
+ParameterizedTestParameters(job_prefix, a_hit_has_them_under_any_policy_and_beside_others) {
+    return list_families();
+}
+
+/* Each round mixes `exact` and two policies, in a cache that soon gives prompts up. */
+ParameterizedTest(const family *f, job_prefix, a_hit_has_them_under_any_policy_and_beside_others,
+                  .timeout = 600) {
+    tally t = {0};
+    const int n = thorough() ? 60 : 7; /* batches of each round */
+    open_family(f, 4);
+    draw_pictures(60, 40);
+    find_usable();
+    const int n_all = n_usable;
+    cr_assert_geq(n_all, 8, "%s runs %d policies", f->name, n_all);
+    /* each type of numbers tries every second policy */
+    for (int round = f->dtype == FV_BF16; round < n_all; round += 2 * sanitized_step(3)) {
+        n_mixed = 2;
+        mixed[0] = usable[round];
+        mixed[1] = usable[rand() % n_all];
+        open_cache(round % 3 ? 1 << 26 : 1 << 18);
+        for (int i = 0; i < n; i++) (void)answer(&t);
+    }
+    n_mixed = 0;
+    cr_assert(sanitized_step(3) > 1 || (t.hits > 3 && t.under > 0),
+              "%s: %d hits, %d under a policy", f->name, t.hits, t.under);
     close_rig();
 }
 
@@ -396,8 +488,75 @@ Test(job_prefix, an_answer_that_is_replayed_again_is_computed_from_where_it_has_
     close_rig();
 }
 
-Test(job_prefix, policies_that_drop_tokens_between_layers_neither_read_nor_write) {
-    static const char *const names[] = {"prune=fastv", "prune=vtw", "condense=hired"};
+/* Policies whose first layer with fewer tokens is the same share a prefix: it does not depend on how they choose. */
+Test(job_prefix, policies_that_drop_tokens_run_their_prefix_from_there_on_only, .timeout = 300) {
+    static const char *const names[] = {"prune=fastv,layer=6",
+                                        "prune=vtw,layer=6",
+                                        "prune=grid,layer=6,keep=0.3",
+                                        "prune=pvtp,layer=6,stride=2",
+                                        "prune=fastv,layer=6;pack=svd,rank_k=8,rank_v=8;evict=vta",
+                                        "prune=fastv,layer=6;select=snapkv",
+                                        "prune=fastv,layer=6,mode=mask",
+                                        "prune=random,layer=6;select=h2o"};
+    const size_t n = sizeof names / sizeof *names;
+    open_nano();
+    sample s = question(5, 0, 12, 0), other = question(5, 0, 30, 1);
+    for (size_t i = 0; i < n; i++) {
+        open_cache(1 << 28);
+        cr_assert_eq(same_under(&s, names[i], true), 0);
+        const int64_t kept = fv_prefix_cache_count(cache).n_segment;
+        cr_assert_gt(kept, 0, "%s has written", names[i]);
+        cr_assert_eq(same_under(&other, "", false), 0, "exact has read of %s", names[i]);
+        for (size_t k = 0; k < n; k++) {
+            /* select=h2o looks at all rows */
+            int32_t rows = same_under(&other, names[k], false);
+            cr_assert(rows > 144 || strstr(names[k], "h2o"), "%s reads %d rows of %s", names[k],
+                      rows, names[i]);
+        }
+        cr_assert_eq(same_under(&other, "prune=fastv,layer=7", false), 0, "another layer");
+    }
+    close_rig();
+}
+
+Test(job_prefix, a_prefix_before_a_layer_takes_the_memory_of_the_layers_before_it) {
+    open_nano();
+    sample s = question(5, 0, 12, 0);
+    (void)kept_rows(&s, "", NULL);
+    const size_t whole = fv_prefix_cache_count(cache).bytes;
+    open_cache(1 << 28);
+    (void)kept_rows(&s, "prune=fastv,layer=3", NULL);
+    cr_assert_lt(fv_prefix_cache_count(cache).bytes, whole / 2);
+    close_rig();
+}
+
+Test(job_prefix, whatever_shapes_the_rows_tells_prefixes_apart, .timeout = 300) {
+    static const char *const names[] = {"condense=hired",
+                                        "condense=prumerge_plus",
+                                        "lazy=vla",
+                                        "lazy=gla",
+                                        "lazy=gla,map=paper_like",
+                                        "condense=hired;prune=fastv,layer=6;pack=svd,rank_k=8",
+                                        "prune=fastv,layer=9;lazy=vla",
+                                        "prune=visipruner,detect=5",
+                                        "prune=visipruner,detect=5,self=drop,kv_shallow=drop"};
+    const size_t n = sizeof names / sizeof *names;
+    open_nano();
+    sample s = question(5, 0, 12, 0), other = question(5, 0, 30, 1);
+    for (size_t i = 0; i < n; i++) {
+        open_cache(1 << 28);
+        cr_assert_eq(same_under(&s, names[i], true), 0);
+        for (size_t k = 0; k < n; k++) {
+            int32_t rows = same_under(&other, names[k], false);
+            cr_assert_eq(rows > 0, k == i, "%s reads %d rows of %s", names[k], rows, names[i]);
+        }
+        cr_assert_eq(same_under(&other, "", false), 0, "exact has read of %s", names[i]);
+    }
+    close_rig();
+}
+
+Test(job_prefix, what_depends_on_all_tokens_of_a_layer_neither_reads_nor_writes) {
+    static const char *const names[] = {"prune=random,layer=0", "prune=visipruner,first=half",
+                                        "prune=sparsevlm"};
     open_nano();
     sample s = question(5, 0, 12, 0);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {

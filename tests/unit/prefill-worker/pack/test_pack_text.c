@@ -129,7 +129,7 @@ enum { MANY = sizeof many / sizeof many[0] };
 static bool is_known(int i) { return i != 2 && i != 6 && (i < 9 || i > 11); }
 
 Test(pack_text, bytes_are_those_of_the_plan_in_the_pool_on_the_wire_and_where_they_arrive,
-     .timeout = 120) {
+     .timeout = 240) {
     static const fv_dtype dtypes[] = {FV_F32, FV_BF16, FV_F16};
     for (int i = 0; i < 3 * MANY; i++) {
         const char *policy = many[i / 3];
@@ -166,7 +166,7 @@ static float most_off(const float *a, const float *b, int32_t n) {
     return most;
 }
 
-Test(pack_text, factors_of_full_rank_answer_as_exact_does, .timeout = 120) {
+Test(pack_text, factors_of_full_rank_answer_as_exact_does, .timeout = 240) {
     static const char *const policies[][2] = {
         {"", WHOLE},
         {"", BOTH},
@@ -210,7 +210,7 @@ Test(pack_text, a_low_rank_changes_the_answer) {
 }
 
 /* Batched, in chunks, after a hand-off, and as a resumed answer. */
-Test(pack_text, an_answer_has_the_same_bits_wherever_it_runs, .timeout = 120) {
+Test(pack_text, an_answer_has_the_same_bits_wherever_it_runs, .timeout = 240) {
     static const int32_t more[] = {14, 15, 16};
     for (int i = 0; i < MANY; i++) {
         handoff_rig rig;

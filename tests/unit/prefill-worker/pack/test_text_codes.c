@@ -138,7 +138,7 @@ enum { MANY = sizeof many / sizeof many[0] };
 static bool is_known(int i) { return i < 10; }
 
 Test(text_codes, bytes_are_those_of_the_plan_in_the_pool_on_the_wire_and_where_they_arrive,
-     .timeout = 120) {
+     .timeout = 240) {
     static const fv_dtype dtypes[] = {FV_F32, FV_BF16, FV_F16};
     for (int i = 0; i < 3 * MANY; i++) {
         const char *policy = many[i / 3];
@@ -283,7 +283,7 @@ Test(text_codes, an_answer_has_the_same_bits_wherever_it_runs, .timeout = 240) {
 }
 
 /* A pool of just the granted bytes holds the whole answer, resumed or not. */
-Test(text_codes, an_answer_never_needs_more_than_was_granted, .timeout = 120) {
+Test(text_codes, an_answer_never_needs_more_than_was_granted, .timeout = 240) {
     for (int i = 0; i < 2 * MANY; i++) {
         const char *policy = many[i / 2];
         handoff_rig rig;

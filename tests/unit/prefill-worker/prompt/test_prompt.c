@@ -150,3 +150,22 @@ Test(prompt, without_texts_ahead_nothing_changes) {
     free(chat.text);
     free(chat.user);
 }
+
+Test(prompt, text_can_be_taken_for_an_image) {
+    fv_prompt p = {0};
+    ok(fv_prompt_make(tok, &cfg, "one two three four", true, 0, NULL, 4096, &p));
+    const int32_t n = p.n;
+    cr_assert_gt(n, 3);
+    ok(fv_prompt_mark_visual(&p, 1, 2));
+    cr_assert(p.n == n && p.n_visual == 2 && p.n_text == n - 2 && p.n_span == 1);
+    cr_assert(p.span[0].first == 1 && p.span[0].n == 2 && p.span[0].w == 2);
+    for (int32_t i = 0; i < n; i++)
+        cr_assert_eq(p.seg[i], i == 1 || i == 2 ? FV_SEG_VISUAL : FV_SEG_TEXT);
+    cr_assert_eq(fv_prompt_mark_visual(&p, 1, 2), FV_EINVAL, "it has some already");
+    fv_prompt_free(&p);
+    ok(fv_prompt_make(tok, &cfg, "one two three four", true, 0, NULL, 4096, &p));
+    cr_assert_eq(fv_prompt_mark_visual(&p, n - 1, 2), FV_EINVAL);
+    cr_assert_eq(fv_prompt_mark_visual(&p, -1, 2), FV_EINVAL);
+    cr_assert_eq(fv_prompt_mark_visual(&p, 1, 0), FV_EINVAL);
+    fv_prompt_free(&p);
+}

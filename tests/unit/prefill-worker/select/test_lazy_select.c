@@ -52,7 +52,7 @@ static bool same_positions(fv_kv *a, int32_t la, fv_kv *b, int32_t lb) {
     return true;
 }
 
-Test(lazy_select, a_block_holds_what_its_source_layer_chose, .timeout = 120) {
+Test(lazy_select, a_block_holds_what_its_source_layer_chose, .timeout = 240) {
     for (int i = 0; i < 4 * SELECTIONS; i++) {
         tiny_net net;
         tiny_prompt p, alone;
@@ -78,7 +78,7 @@ Test(lazy_select, a_block_holds_what_its_source_layer_chose, .timeout = 120) {
 
 /* The bound is what a separate layer would hold; the source layer's counts are the block's. */
 Test(lazy_select, bytes_are_bounded_and_the_same_in_pool_wire_and_where_they_arrive,
-     .timeout = 120) {
+     .timeout = 240) {
     static const fv_dtype dtypes[] = {FV_F32, FV_BF16};
     for (int i = 0; i < 4 * SELECTIONS; i++) {
         handoff_rig rig;
@@ -106,7 +106,7 @@ Test(lazy_select, bytes_are_bounded_and_the_same_in_pool_wire_and_where_they_arr
 }
 
 /* Batched, in chunks and groups, after a hand-off, and as a resumed answer. */
-Test(lazy_select, an_answer_has_the_same_bits_wherever_it_runs, .timeout = 120) {
+Test(lazy_select, an_answer_has_the_same_bits_wherever_it_runs, .timeout = 240) {
     static const int32_t more[] = {14, 15, 16};
     for (int i = 0; i < 4 * SELECTIONS; i++) {
         handoff_rig rig;

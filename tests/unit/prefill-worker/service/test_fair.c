@@ -6,7 +6,7 @@
 
 #include "prefill-worker/service/reading.h"
 
-TestSuite(fair, .timeout = 60);
+TestSuite(fair, .timeout = 240);
 
 static fv_fair_flow *next(const fv_fair *a) {
     fv_fair_flow *best = a->first;

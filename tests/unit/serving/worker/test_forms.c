@@ -55,6 +55,7 @@ static bool overtakes(int round) {
     follow(f, &units[N + 1], &units[N]);
     fv_forms_close(f);
     fv_jobs_stop(to);
+    for (int i = 0; i < N + 2; i++) fv_forms_release(&units[i].form);
     cr_assert_eq(n_done, N + 2, "each job is posted on, also those that wait at the end");
     for (int i = 1; i < N; i++)
         cr_assert_lt(units[i - 1].place, units[i].place, "a's keep their order");
@@ -87,6 +88,7 @@ static bool passes(int round) {
     add(f, to, brief, "a");
     fv_forms_close(f);
     fv_jobs_stop(to);
+    for (int i = 0; i < 3; i++) fv_forms_release(&units[i].form);
     cr_assert_eq(n_done, 3, "each job is posted on");
     cr_assert_lt(slow->place, after->place, "a request's jobs keep their order");
     return brief->place < slow->place;
@@ -97,4 +99,32 @@ Test(forms, a_brief_grammar_does_not_wait_for_a_long_one, .timeout = 300) {
     int round = 0;
     while (round < ROUNDS && !passes(round)) round++;
     cr_assert_lt(round, ROUNDS);
+}
+
+/* While the request waits for the computing thread, others are compiled. */
+Test(forms, a_request_that_waits_keeps_its_grammar) {
+    const fv_jobs_options opt = {.limit = 1};
+    unit *u = &units[0], *other = &units[1];
+    fv_forms *f;
+    fv_jobs *to;
+    snprintf(u->text, TEXT, "{\"enum\":[\"first\"]}");
+    cr_assert_eq(fv_jobs_start(&opt, &to), FV_OK);
+    cr_assert_eq(fv_forms_open(&f), FV_OK);
+    add(f, to, u, "a");
+    fv_forms_close(f);
+    for (int i = 0; i < 100; i++) {
+        snprintf(other->text, TEXT, "{\"enum\":[\"%d\"]}", i);
+        cr_assert_eq(fv_forms_open(&f), FV_OK);
+        add(f, to, other, "b");
+        fv_forms_close(f);
+        fv_forms_release(&other->form);
+    }
+    fv_jobs_stop(to);
+    fv_grammar *kept, *again;
+    cr_assert_eq(fv_grammar_take(fv_forms_result(&u->form), &u->form.spec, &kept), FV_OK);
+    cr_assert_eq(fv_grammar_get(&u->form.spec, &again), FV_OK);
+    cr_assert_neq(kept, again, "the process has forgotten it");
+    fv_grammar_unref(kept);
+    fv_grammar_unref(again);
+    fv_forms_release(&u->form);
 }

@@ -7,7 +7,7 @@
 #include "serving/worker/member.h"
 #include "tests/support/net.h"
 
-TestSuite(member, .timeout = 60);
+TestSuite(member, .timeout = 240);
 
 /* ---- the router ------------------------------------------------------------------------- */
 

@@ -111,7 +111,7 @@ static void record(const char *name, int32_t n) {
     }
 }
 
-TestSuite(spans, .timeout = 60);
+TestSuite(spans, .timeout = 240);
 
 Test(spans, without_a_collector_nothing_is_recorded_and_traces_go_on) {
     fv_span s = fv_span_begin("x", FV_SPAN_SERVER, &sampled, 1);

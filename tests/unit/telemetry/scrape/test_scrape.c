@@ -27,7 +27,7 @@ static void stop(void) {
     fv_metrics_close();
 }
 
-TestSuite(scrape, .init = start, .fini = stop, .timeout = 120);
+TestSuite(scrape, .init = start, .fini = stop, .timeout = 240);
 
 static int reach(void) {
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};

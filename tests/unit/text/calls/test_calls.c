@@ -23,7 +23,7 @@ static void begin(void) {
 
 static void end(void) { json_decref(tools); }
 
-TestSuite(calls, .init = begin, .fini = end, .timeout = 120);
+TestSuite(calls, .init = begin, .fini = end, .timeout = 240);
 
 static void expect(const char *form, const char *text, const char *expected) {
     for (uint32_t seed = 0; seed < 60; seed++) {

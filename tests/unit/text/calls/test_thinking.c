@@ -6,7 +6,7 @@
 
 #include "text/calls/thinking.h"
 
-TestSuite(thinking, .timeout = 60);
+TestSuite(thinking, .timeout = 240);
 
 typedef struct parts {
     FILE *f[2];
