@@ -82,6 +82,15 @@ fv_status fv_device_wait(fv_device *dev) {
     return st;
 }
 
+fv_status fv_device_move_rows(fv_device *dev, const fv_row_moves *rows) {
+    const int32_t n = rows->n_chain ? rows->end[rows->n_chain - 1] : 0;
+    if (n == 0) return FV_OK;
+    if (dev->ops->move_rows) return dev->ops->move_rows(dev, rows);
+    for (int32_t i = 0; i < n; i++)
+        FV_TRY(dev->ops->copy_async(dev, rows->move[i].to, rows->move[i].from, rows->bytes));
+    return FV_OK;
+}
+
 fv_status fv_device_copy(fv_device *dev, void *dst, const void *src, size_t bytes) {
     FV_TRY(dev->ops->copy_async(dev, dst, src, bytes));
     return fv_device_wait(dev);

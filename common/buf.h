@@ -13,6 +13,7 @@
  * everything issued before it is done. On the host every copy is done when the call returns, so its
  * events are always reached. One thread issues work on a device. */
 #include <stddef.h>
+#include <stdint.h>
 
 #include "common/status.h"
 
@@ -34,6 +35,20 @@ typedef struct fv_buf {
     fv_buf_kind kind;
 } fv_buf; /* {0} is an empty buffer and may be freed */
 
+/* Rows of `bytes` bytes that move within a device's memory. The moves of a chain have the effect of one after the
+ * other; no chain touches a byte that another one writes. */
+typedef struct fv_row_move {
+    void *to;
+    const void *from;
+} fv_row_move;
+
+typedef struct fv_row_moves {
+    size_t bytes; /* of a row */
+    int32_t n_chain;
+    const int32_t *end;      /* [n_chain], ascending: the move after a chain's last */
+    const fv_row_move *move; /* [end[n_chain - 1]] */
+} fv_row_moves;
+
 typedef struct fv_event {
     void *handle; /* private to the device */
 } fv_event;
@@ -44,6 +59,8 @@ typedef struct fv_device_ops {
     void (*free)(fv_buf *buf);
     /* Either address may be on the device or on the host. */
     fv_status (*copy_async)(fv_device *dev, void *dst, const void *src, size_t bytes);
+    /* Moves rows in one operation, ordered with copies. NULL: by copies. The arrays are free on return. */
+    fv_status (*move_rows)(fv_device *dev, const fv_row_moves *rows);
     fv_status (*event_record)(fv_device *dev, fv_event *ev); /* creates it if empty */
     fv_status (*event_query)(fv_device *dev, fv_event *ev, bool *reached);
     fv_status (*event_wait)(fv_device *dev, fv_event *ev); /* blocks this thread */
@@ -69,6 +86,9 @@ void fv_buf_free(fv_buf *buf); /* an empty buffer is fine; empties it */
 
 /* Waits until all issued work is done. */
 fv_status fv_device_wait(fv_device *dev);
+
+/* Moves rows as copy_async copies: issued on return. */
+fv_status fv_device_move_rows(fv_device *dev, const fv_row_moves *rows);
 
 /* Copies as copy_async does, and waits. */
 fv_status fv_device_copy(fv_device *dev, void *dst, const void *src, size_t bytes);

@@ -69,7 +69,7 @@ static bool other_adapters(const char *a, const char *b) {
 
 /* The option that sets a field, for messages; a and b are its values. */
 static const char *option_of(const char *line, const char *a, const char *b) {
-    return strncmp(line, "compute=", 8) == 0                         ? " (--compute)"
+    return strncmp(line, "compute=", 8) == 0                         ? " (--compute, --isa)"
            : strncmp(line, "dtype=", 6) == 0                         ? " (--kv-dtype)"
            : strncmp(line, "model=", 6) == 0 && other_adapters(a, b) ? " (--adapter)"
                                                                      : "";

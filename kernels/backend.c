@@ -31,8 +31,3 @@ fv_tier fv_backend_tier(const fv_backend *be) {
     if (strcmp(be->isa, "cuda") == 0) return FV_TIER_AUTO;
     return strcmp(be->isa, "cuda-fast") == 0 ? FV_TIER_FAST : FV_TIER_EXACT;
 }
-
-const char *fv_tier_name(fv_tier tier) {
-    static const char *const names[] = {"exact", "auto", "fast"};
-    return names[tier];
-}

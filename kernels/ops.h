@@ -300,6 +300,7 @@ typedef struct fv_score_sum {
     bool
         head_max; /* adds the largest of all heads; they hold the same keys, and there is no weight */
     float *sum;   /* [H, n_kind, ld] F32, with head_max [n_kind, ld]; in and out */
+    bool fresh;   /* the sums start from zero, whatever the memory holds */
 } fv_score_sum;
 
 /* A second pass over q K^T, with the lse that attention has computed (before changed shares).
@@ -505,7 +506,8 @@ struct fv_backend {
     const fv_backend_ops *ops;
     fv_device *device; /* of its memory; borrowed */
     const char
-        *isa; /* on the CPU the best instruction set that is used, of kernels/cpu/isa.def; "cuda" */
+        *isa; /* on the CPU the best instruction set that is used, of kernels/cpu/isa.def; "cuda",
+              * "cuda-exact" or "cuda-fast": kernels/tier.h */
     /* The type of dot products in linear, attention on raw and packed rows, and score_sums. Set it after opening the
      * backend, before the first operation. */
     fv_compute compute;

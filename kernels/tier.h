@@ -19,7 +19,10 @@ typedef enum fv_tier {
 fv_tier fv_backend_tier(const fv_backend *be);
 
 /* "exact", "auto" or "fast". */
-const char *fv_tier_name(fv_tier tier);
+static inline const char *fv_tier_name(fv_tier tier) {
+    static const char *const names[] = {"exact", "auto", "fast"};
+    return names[tier];
+}
 
 #ifdef __cplusplus
 }

@@ -7,6 +7,7 @@
  *   check.c        invariants
  *   columns.c      values beside the rows
  *   rows.c         memory of raw rows; appending
+ *   moves.c        rows that are to move together
  *   rows_keep.c    keeping, moving and dropping raw rows
  *   rows_cut.c     taking back the newest text rows
  *   packed_set.c   tables that layers with the same packed rows share
@@ -28,6 +29,13 @@ typedef struct fv_kv_run_state {
     void *column[FV_N_KV_COLUMN]; /* [cap] values, of fv_kv.column_bytes each; or NULL */
     int32_t cap;
 } fv_kv_run_state;
+
+/* Rows that are to move (moves.c). */
+typedef struct fv_kv_moves {
+    fv_row_move *move; /* [n] of `most` */
+    int32_t *end;      /* [n_chain] of `most_chain`, as in fv_row_moves */
+    int32_t n, most, n_chain, most_chain;
+} fv_kv_moves;
 
 /* Data shared by packed blocks with the same rows (packed_set.c). */
 typedef struct fv_kv_packed_set {
@@ -62,6 +70,7 @@ struct fv_kv {
     int32_t *source_layer; /* [N] layer whose visual keys a layer uses */
     bool *reused_text;     /* [N] the layer uses the source layer's text keys too */
     size_t column_bytes[FV_N_KV_COLUMN];
+    fv_kv_moves moves; /* those of the operation that runs */
     fv_kv_sequence *sequence;
     fv_rope_map rope_map;
     fv_arena arena; /* memory of the arrays above and of the sequence */
@@ -85,6 +94,15 @@ static inline char *fv_kv_row_of(const fv_kv_block *block, int32_t row, bool val
     const fv_kv_block *b = &block[row / FV_KV_BLOCK];
     return (char *)(value ? b->v : b->k) + (size_t)(row % FV_KV_BLOCK) * bytes;
 }
+
+/* ---- rows that move (moves.c) ------------------------------------------------------------------ */
+
+/* Adds a move to the chain that has begun, and ends that chain: no other chain may touch what it writes. */
+fv_status fv_kv_moves_add(fv_kv *kv, void *to, const void *from);
+fv_status fv_kv_moves_end(fv_kv *kv);
+
+void fv_kv_moves_forget(fv_kv *kv); /* all that have been added */
+void fv_kv_moves_fini(fv_kv *kv);
 
 /* ---- raw rows (rows.c, rows_keep.c) ----------------------------------------------------------- */
 

@@ -165,6 +165,13 @@ fv_status fv_kv_truncate(fv_kv *kv, int32_t layer, const int32_t *n);
 fv_status fv_kv_remove(fv_kv *kv, int32_t layer, int32_t head, fv_kv_segment seg,
                        const int32_t *idx, int32_t n);
 
+/* The same, but keys and values move when fv_kv_settle is called, together with those of other heads and layers, in one
+ * operation of the device. Until then only lengths, positions and columns are read, and no more rows are removed from the
+ * head's segment. */
+fv_status fv_kv_remove_later(fv_kv *kv, int32_t layer, int32_t head, fv_kv_segment seg,
+                             const int32_t *idx, int32_t n);
+fv_status fv_kv_settle(fv_kv *kv);
+
 /* Frees memory after fv_kv_remove: reallocates the layer's extent if a quarter of it is unused, and
  * returns blocks to the pool beyond those of `text` text rows a head (or of more, if the head has
  * more). */

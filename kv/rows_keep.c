@@ -6,29 +6,23 @@
 
 #include "kv/internal.h"
 
-/* Number of consecutive indices idx[j], idx[j + 1], ... from j on that stay within one block of
- * source and destination. */
-static int32_t rows_together(const int32_t *idx, int32_t j, int32_t n) {
-    int32_t most = FV_KV_BLOCK - j % FV_KV_BLOCK, from = FV_KV_BLOCK - idx[j] % FV_KV_BLOCK, r = 1;
-    if (from < most) most = from;
-    while (r < most && j + r < n && idx[j + r] == idx[j] + r) r++;
-    return r;
-}
+enum {
+    CHAIN = 16
+}; /* rows that a thread of a device moves one after the other, where the order is free */
 
-/* Copies row idx[j] of src to row j of dst: its value, and its key unless that is borrowed. dst may
- * be src if idx is ascending. */
+/* Moves row idx[j] of src to row j of dst, at the next fv_kv_settle: its value, and its key unless that is borrowed. dst
+ * may be src if idx is ascending: its rows are a chain, because a row's new place may be another one's old place. */
 static fv_status rows_move(fv_kv *kv, const fv_kv_block *dst, const fv_kv_block *src,
                            const int32_t *idx, int32_t n, bool borrowed) {
-    fv_device *dev = kv->account.device;
     size_t bytes = fv_kv_row_bytes(kv->account.shape);
-    for (int32_t j = 0, r; j < n; j += r) {
-        /* overlapping ranges must not be copied at once */
-        r = dst == src ? 1 : rows_together(idx, j, n);
-        if (dst == src && idx[j] == j) continue;
-        for (int value = borrowed; value < 2; value++)
-            FV_TRY(dev->ops->copy_async(dev, fv_kv_row_of(dst, j, value, bytes),
-                                        fv_kv_row_of(src, idx[j], value, bytes),
-                                        (size_t)r * bytes));
+    for (int value = borrowed; value < 2; value++) {
+        for (int32_t j = 0; j < n; j++) {
+            if (dst == src && idx[j] == j) continue;
+            FV_TRY(fv_kv_moves_add(kv, fv_kv_row_of(dst, j, value, bytes),
+                                   fv_kv_row_of(src, idx[j], value, bytes)));
+            if (dst != src && j % CHAIN == CHAIN - 1) FV_TRY(fv_kv_moves_end(kv));
+        }
+        FV_TRY(fv_kv_moves_end(kv));
     }
     return FV_OK;
 }
@@ -41,15 +35,19 @@ static void columns_keep(fv_kv *kv, size_t run, const int32_t *idx, int32_t n) {
 /* Keeps rows with repeated indices: rows are first compacted, each once, then spread from the end,
  * so that no row is overwritten before it is read. */
 static fv_status rows_spread(fv_kv *kv, size_t run, const int32_t *idx, int32_t n, bool borrowed) {
-    fv_device *dev = kv->account.device;
     const fv_kv_block *block = kv->run[run].block;
     size_t bytes = fv_kv_row_bytes(kv->account.shape);
-    int32_t from = -1;
-    for (int32_t j = 0; j < n; j++) from += j == 0 || idx[j] != idx[j - 1];
-    for (int32_t j = n - 1; j > from; j--) {
-        for (int value = borrowed; value < 2; value++)
-            FV_TRY(dev->ops->copy_async(dev, fv_kv_row_of(block, j, value, bytes),
-                                        fv_kv_row_of(block, from, value, bytes), bytes));
+    int32_t once = -1;
+    for (int32_t j = 0; j < n; j++) once += j == 0 || idx[j] != idx[j - 1];
+    for (int value = borrowed; value < 2; value++) {
+        for (int32_t j = n - 1, from = once; j > from; j--) {
+            FV_TRY(fv_kv_moves_add(kv, fv_kv_row_of(block, j, value, bytes),
+                                   fv_kv_row_of(block, from, value, bytes)));
+            from -= j > 0 && idx[j] != idx[j - 1];
+        }
+        FV_TRY(fv_kv_moves_end(kv));
+    }
+    for (int32_t j = n - 1, from = once; j > from; j--) {
         fv_kv_columns_move(kv, &kv->state[run], j, from);
         from -= j > 0 && idx[j] != idx[j - 1];
     }
@@ -77,6 +75,7 @@ static fv_status keep_text_head(fv_kv *kv, int32_t layer, int32_t head, const in
     if (st == FV_OK) columns_keep(kv, run, once, n_once);
     free(once);
     if (st != FV_OK || n_once == n) return st;
+    FV_TRY(fv_kv_settle(kv)); /* what is spread has been compacted */
     FV_TRY(fv_kv_text_pages(kv, layer, head, n, INT32_MAX));
     FV_TRY(fv_kv_columns_grow(kv, &kv->state[run], n));
     return rows_spread(kv, run, idx, n, kv->reused_text[layer]);
@@ -86,9 +85,14 @@ static fv_status keep_text_head(fv_kv *kv, int32_t layer, int32_t head, const in
 static fv_status keep_text(fv_kv *kv, int32_t layer, const int32_t *const *idx, const int32_t *n,
                            int32_t room) {
     for (int32_t g = 0; g < kv->account.shape->n_kv; g++) {
-        FV_TRY(keep_text_head(kv, layer, g, idx[g], n[g]));
-        (void)fv_kv_text_pages(kv, layer, g, 0, n[g] > room ? n[g] : room);
+        fv_status st = keep_text_head(kv, layer, g, idx[g], n[g]);
+        if (st == FV_OK) continue;
+        fv_kv_moves_forget(kv);
+        return st;
     }
+    FV_TRY(fv_kv_settle(kv));
+    for (int32_t g = 0; g < kv->account.shape->n_kv; g++)
+        (void)fv_kv_text_pages(kv, layer, g, 0, n[g] > room ? n[g] : room);
     return FV_OK;
 }
 
@@ -131,13 +135,15 @@ static fv_status keep_visual(fv_kv *kv, int32_t layer, const int32_t *const *idx
         free(old);
         if (st != FV_OK) { /* the request is lost; close must still work */
             kv->run[run].len = 0;
+            fv_kv_moves_forget(kv);
             fv_kv_give(&kv->account, &buf);
             return st;
         }
     }
+    fv_status st = fv_kv_settle(kv);
     fv_kv_give(&kv->account, &kv->extent[layer]);
     kv->extent[layer] = buf;
-    return FV_OK;
+    return st;
 }
 
 /* Returns whether a layer is the source layer or borrows its keys in this segment. */
@@ -237,18 +243,25 @@ fv_status fv_kv_truncate(fv_kv *kv, int32_t layer, const int32_t *n) {
 /* ---- evicting single rows -------------------------------------------------------------- */
 
 static fv_status row_move(fv_kv *kv, size_t run, int32_t to, int32_t from) {
-    fv_device *dev = kv->account.device;
     const fv_kv_block *block = kv->run[run].block;
     size_t bytes = fv_kv_row_bytes(kv->account.shape);
-    for (int value = 0; value < 2; value++)
-        FV_TRY(dev->ops->copy_async(dev, fv_kv_row_of(block, to, value, bytes),
-                                    fv_kv_row_of(block, from, value, bytes), bytes));
+    for (int value = 0; value < 2; value++) {
+        FV_TRY(fv_kv_moves_add(kv, fv_kv_row_of(block, to, value, bytes),
+                               fv_kv_row_of(block, from, value, bytes)));
+        FV_TRY(fv_kv_moves_end(kv));
+    }
     fv_kv_columns_move(kv, &kv->state[run], to, from);
     return FV_OK;
 }
 
 fv_status fv_kv_remove(fv_kv *kv, int32_t layer, int32_t head, fv_kv_segment seg,
                        const int32_t *idx, int32_t n) {
+    FV_TRY(fv_kv_remove_later(kv, layer, head, seg, idx, n));
+    return fv_kv_settle(kv);
+}
+
+fv_status fv_kv_remove_later(fv_kv *kv, int32_t layer, int32_t head, fv_kv_segment seg,
+                             const int32_t *idx, int32_t n) {
     size_t run = fv_kv_run_at(kv, layer, head, seg);
     int32_t left = kv->run[run].len - n, gone = 0;
     assert(!fv_kv_borrows(kv, layer, seg) && !*fv_kv_packed_slot(kv, layer, seg) && !kv->share);

@@ -62,6 +62,7 @@ void fv_kv_close(fv_kv *kv) {
     for (int32_t l = 0; l < s->n_layer; l++)
         for (int seg = 0; seg < FV_N_SEG; seg++) fv_kv_packed_drop(kv, l, (fv_kv_segment)seg);
     fv_kv_account_close(&kv->account);
+    fv_kv_moves_fini(kv);
     fv_arena_fini(&kv->arena);
     free(kv);
 }

@@ -246,6 +246,12 @@ fv_generation_options fv_engine_generation_options(const fv_engine *e, bool igno
                                    .eos = cfg->eos};
 }
 
+const char *fv_engine_sums(const fv_engine *e) {
+    const fv_tier tier = fv_backend_tier(&e->be);
+    if (tier == FV_TIER_EXACT) return fv_compute_name(e->be.compute);
+    return tier == FV_TIER_AUTO ? "f32.auto" : "f32.fast";
+}
+
 const fv_latent *fv_engine_latent(const fv_engine *e, fv_dtype dtype, const char **why) {
     return fv_checkpoint_latent(e->ck, fv_dtype_name(dtype), fv_compute_name(e->be.compute), why);
 }

@@ -90,6 +90,10 @@ size_t fv_engine_weight_bytes(const fv_engine *e);
 /* Shape for fv_kv_pool_open, for rows stored as `dtype`. */
 fv_kv_shape fv_engine_kv_shape(const fv_engine *e, fv_dtype dtype);
 
+/* Names the type of products and, where it is not `exact`, the tier: "f32", "bf16", "f32.auto". Workers that continue with
+ * each other's keys and values, and prompts that are kept, must have the same. */
+const char *fv_engine_sums(const fv_engine *e);
+
 /* Parses a value of fv_engine_options.kv_dtype, for products in `compute`. FV_EINVAL names the
  * valid ones. */
 fv_status fv_engine_kv_dtype(const char *name, fv_compute compute, fv_dtype *out);

@@ -115,7 +115,7 @@ gpu_programs() {
     local test
     for test in "$gpu_folder"/tests/ops_device_*; do
         case $test in
-        *_probe | *_loader | *_graph) ;; # the last two are for the emulated device
+        *_probe | *_loader | *_graph | *_tiers) ;; # the last three are for the emulated device
         *) light_step "$(basename "$test")" "$1" programs.txt "$test" ;;
         esac
     done

@@ -136,6 +136,16 @@ install_packages() {
     missing=()
 }
 
+# The CUDA plugin loads its libraries when a worker starts: a base without them makes an image whose workers do not.
+say_gpu_libraries() {
+    local library
+    [ -e "$1/bin/libfovea_cuda.so" ] || return 0
+    for library in 'libcublas.so: workers on a GPU do not start without it, unless --isa exact is given' \
+        'libnccl.so: keys and values go from GPU to GPU over gRPC without it'; do
+        grep -q "${library%%:*}" <<<"$(ldconfig -p 2>/dev/null || true)" || say "packages run: there is no $library"
+    done
+}
+
 packages_command() {
     local list package
     case ${1:-} in
@@ -145,6 +155,7 @@ packages_command() {
         [ -e "$list" ] || die "packages run: $list is not there: ./dev install PREFIX makes it"
         while IFS= read -r package; do want "$package" dpkg-query --status "$package"; done <"$list"
         want ca-certificates test -e /etc/ssl/certs/ca-certificates.crt # for images at https URLs
+        say_gpu_libraries "$2"
         case ${3:-} in
         '') ;;
         proxy) want_proxy ;;

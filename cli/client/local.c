@@ -24,7 +24,7 @@ static fv_status open_sides(fv_local *l) {
     fv_receiver_options opt = {.pool = l->decode_pool,
                                .adapters = &e->adapters,
                                .model = e->fingerprint,
-                               .compute = e->be.compute,
+                               .sums = fv_engine_sums(e),
                                .n_vocab = text->vocab,
                                .n_group = text->n_head / text->n_kv,
                                .max_position = text->max_position,

@@ -235,7 +235,7 @@ fv_status fv_receiver_open(const fv_receiver_options *opt, fv_receiver **out) {
                                .n_kv = shape->n_kv,
                                .d_head = shape->d_head,
                                .dtype = fv_dtype_name(shape->dtype),
-                               .compute = fv_compute_name(opt->compute),
+                               .compute = opt->sums ? opt->sums : "f32",
                                .latent = shape->latent_sum};
     fv_status st;
     fv_receiver *r = calloc(1, sizeof *r);

@@ -25,7 +25,7 @@
 typedef struct fv_receiver_options {
     fv_kv_pool *pool;            /* borrowed; for the memory of requests */
     const char *model;           /* fingerprint of the checkpoint; borrowed */
-    fv_compute compute;          /* of the engine that decodes */
+    const char *sums;            /* fv_engine_sums of the engine that decodes; NULL: f32 */
     int32_t n_vocab;             /* text tokens have ids below it */
     int32_t n_group;             /* query heads of a KV head */
     int32_t max_position;        /* of the checkpoint */

@@ -237,7 +237,7 @@ static fv_status open_stages(fv_decode_worker *w) {
                                .prefixes = w->prefixes,
                                .rest_most = w->opt.rest_most,
                                .model = e->fingerprint,
-                               .compute = e->be.compute,
+                               .sums = fv_engine_sums(e),
                                .n_vocab = text->vocab,
                                .n_group = text->n_head / text->n_kv,
                                .max_position = text->max_position,

@@ -6,6 +6,7 @@
  * thread, kept between calls and grown to the largest size needed so far: a steady state
  * allocates nothing. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/limits.h"
 #include "common/log.h"
@@ -337,7 +338,8 @@ static fv_status cpu_score_sums(fv_backend *be, const fv_score_sums_args *a) {
         assert(q->seq >= 0 && q->seq < a->attn->n_seq && q->n_kind >= 1 && q->n >= 0.0f);
         assert(q->n_row >= 0 && q->n_row <= a->attn->seqs[q->seq].n_rows);
         assert(!q->head_max + !q->weight + !q->low >= 2); /* at most one of them */
-        (void)q;
+        size_t lines = (size_t)(q->head_max ? 1 : a->attn->n_head) * (size_t)q->n_kind;
+        if (q->fresh) memset(q->sum, 0, lines * (size_t)q->ld * sizeof *q->sum);
     }
     return run_attention(be, c->isa->path->score_sums_plan, c->isa->path->score_sums, a);
 }

@@ -52,7 +52,7 @@ typedef struct fv_cuda_score_sum {
     int32_t seq, n_row, n_kind, ld, column[FV_ATTN_MAX_SEG];
     int32_t kind; /* [n_row], among the bytes; -1: none */
     float n;
-    int32_t low, head_max;
+    int32_t low, head_max, fresh;
 } fv_cuda_score_sum;
 
 /* An item of score_sums: a KV block of a segment. */

@@ -109,7 +109,8 @@ static void lay_sums(const fv_score_sums_args *sums, fv_placement *l, uint8_t *b
                                   .kind = put_bytes(bytes, &at, s->kind, s->n_row),
                                   .n = s->n,
                                   .low = s->low,
-                                  .head_max = s->head_max};
+                                  .head_max = s->head_max,
+                                  .fresh = s->fresh};
         memcpy(to->column, s->column, sizeof to->column);
     }
 }

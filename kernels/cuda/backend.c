@@ -31,8 +31,11 @@ static fv_status find_device(int number, struct cudaDeviceProp *prop) {
     int n = 0;
     cudaError_t e = cudaGetDeviceCount(&n);
     if (e != cudaSuccess || n == 0)
-        return FV_FAIL(FV_EUNSUPPORTED, "no CUDA device%s%s", e == cudaSuccess ? "" : ": ",
-                       e == cudaSuccess ? "" : cudaGetErrorString(e));
+        return FV_FAIL(FV_EUNSUPPORTED, "no CUDA device%s%s%s", e == cudaSuccess ? "" : ": ",
+                       e == cudaSuccess ? "" : cudaGetErrorString(e),
+                       e == cudaErrorInsufficientDriver
+                           ? "; install a driver of at least the plugin's CUDA version"
+                           : "");
     if (number < 0 || number >= n)
         return FV_FAIL(FV_EINVAL, "CUDA device %d: there are devices 0 to %d", number, n - 1);
     FV_CUDA(cudaGetDeviceProperties(prop, number));
@@ -44,22 +47,58 @@ static fv_status find_device(int number, struct cudaDeviceProp *prop) {
     return FV_OK;
 }
 
-static fv_status want_exact(const char *isa, bool *exact) {
-    if (!isa || strcmp(isa, "auto") == 0)
-        *exact = false;
-    else if (strcmp(isa, "exact") == 0)
-        *exact = true;
-    else
-        return FV_FAIL(FV_EINVAL, "isa '%s': choose auto or exact for cuda", isa);
-    return FV_OK;
+static fv_status want_tier(const char *isa, fv_tier *tier) {
+    *tier = FV_TIER_AUTO;
+    if (!isa) return FV_OK;
+    for (fv_tier t = FV_TIER_EXACT; t <= FV_TIER_FAST; t++)
+        if (strcmp(isa, fv_tier_name(t)) == 0) {
+            *tier = t;
+            return FV_OK;
+        }
+    return FV_FAIL(FV_EINVAL, "isa '%s': choose auto, exact or fast for cuda", isa);
+}
+
+static fv_status open_blas(fv_cuda *c) {
+    if (c->exact) return FV_OK;
+    return fv_blas_open(c->stream, c->tier == FV_TIER_FAST ? FV_BLAS_MUCH : FV_BLAS_LITTLE,
+                        &c->blas);
 }
 
 static const fv_backend_ops cuda_ops;
 
+/* Names the tier that the device has: that of `auto` is `fast` where the library's products are not batch-invariant. */
+static fv_status settle_tier(fv_backend *b) {
+    static const char *const isa[] = {"cuda-exact", "cuda", "cuda-fast"};
+    fv_cuda *c = b->impl;
+    bool same = true;
+    char what[64];
+    if (!c->exact) FV_TRY(fv_cuda_compare_products(b, &same, what));
+    if (!same && c->tier == FV_TIER_AUTO) {
+        FV_LOG(WARN, KERNELS,
+               "event=not-batch-invariant product=\"%s\" tier=fast reason=\"a row's bits depend on "
+               "how many are computed with it; --isa exact is the CPU's bits\"",
+               what);
+        c->tier = FV_TIER_FAST;
+    }
+    b->isa = isa[c->tier];
+    return FV_OK;
+}
+
+/* Says what an older device lacks. */
+static void say_limits(const fv_cuda *c, const struct cudaDeviceProp *prop) {
+    enum { WIDE_HEADS = 156 << 10 };
+    if (c->exact || c->shared_max >= WIDE_HEADS) return;
+    FV_LOG(INFO, KERNELS,
+           "event=device-limits sm=%d.%d shared_kib=%zu reason=\"heads of more than 256 columns "
+           "take the "
+           "scalar attention, for which a block has the memory\"",
+           prop->major, prop->minor, c->shared_max >> 10);
+}
+
 static fv_status cuda_open(fv_backend *be, const fv_backend_options *opt) {
     struct cudaDeviceProp prop;
-    bool exact;
-    FV_TRY(want_exact(opt->isa, &exact));
+    fv_tier tier;
+    FV_TRY(want_tier(opt->isa, &tier));
     /* Loads all kernels now: a first launch that loads its kernel would wait for the whole device. */
     (void)setenv("CUDA_MODULE_LOADING", "EAGER", 0);
     FV_TRY(find_device(opt->device, &prop));
@@ -69,10 +108,12 @@ static fv_status cuda_open(fv_backend *be, const fv_backend_options *opt) {
     memcpy(c->uuid, &prop.uuid, sizeof c->uuid);
     c->n_sm = prop.multiProcessorCount;
     c->shared_max = prop.sharedMemPerBlockOptin;
-    c->exact = exact;
-    fv_backend b = {.ops = &cuda_ops, .device = &c->device, .isa = exact ? "cuda-exact" : "cuda", .impl = c};
+    c->tier = tier;
+    c->exact = tier == FV_TIER_EXACT;
+    fv_backend b = {.ops = &cuda_ops, .device = &c->device, .isa = "cuda", .impl = c};
     fv_status st = fv_cuda_device_open(c);
-    if (st == FV_OK && !exact) st = fv_blas_open(c->stream, &c->blas);
+    if (st == FV_OK) st = open_blas(c);
+    if (st == FV_OK) st = settle_tier(&b);
     if (st == FV_OK && opt->trace) {
         st = fv_cuda_trace_start(opt->trace);
         c->traces = st == FV_OK;
@@ -82,8 +123,9 @@ static fv_status cuda_open(fv_backend *be, const fv_backend_options *opt) {
         return st;
     }
     *be = b;
-    FV_LOG(INFO, KERNELS, "backend=cuda device=%d name=\"%s\" sm=%d.%d products=%s", c->number,
-           prop.name, prop.major, prop.minor, exact ? "exact" : "cublas");
+    say_limits(c, &prop);
+    FV_LOG(INFO, KERNELS, "backend=cuda device=%d name=\"%s\" sm=%d.%d tier=%s", c->number,
+           prop.name, prop.major, prop.minor, fv_tier_name(c->tier));
     return FV_OK;
 }
 
@@ -124,9 +166,10 @@ static fv_status open_side(fv_cuda *c) {
     s->number = c->number;
     s->n_sm = c->n_sm;
     s->shared_max = c->shared_max;
+    s->tier = c->tier;
     s->exact = c->exact;
     fv_status st = fv_cuda_device_open(s);
-    if (st == FV_OK && !s->exact) st = fv_blas_open(s->stream, &s->blas);
+    if (st == FV_OK) st = open_blas(s);
     if (st != FV_OK) {
         close_state(s);
         return st;

@@ -14,8 +14,12 @@ extern "C" {
 
 typedef struct fv_blas fv_blas;
 
+/* Workspace in bytes. A kernel that splits K, and sums the pieces in an order that depends on the number of rows, needs
+ * one that grows with the product: with LITTLE most of those are not taken. */
+enum { FV_BLAS_LITTLE = 128 << 10, FV_BLAS_MUCH = 32 << 20 };
+
 /* FV_EUNSUPPORTED names the library that cannot be loaded. */
-fv_status fv_blas_open(cudaStream_t stream, fv_blas **out);
+fv_status fv_blas_open(cudaStream_t stream, size_t workspace, fv_blas **out);
 void fv_blas_close(fv_blas *b); /* NULL is fine */
 
 /* y = x w^T + beta y      x [M, K] and w [N, K] of one dtype, y [M, N] F32; sums are F32, F32

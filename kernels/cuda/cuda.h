@@ -17,6 +17,7 @@
 #include "kernels/cuda/issue.h"
 #include "kernels/cuda/trace.h"
 #include "kernels/ops.h"
+#include "kernels/tier.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -44,7 +45,8 @@ struct fv_cuda {
     cudaStream_t stream;
     int number, n_sm;
     size_t shared_max; /* bytes of shared memory that a block may ask for */
-    bool exact;        /* every product in the canonical order: the CPU's bits, batch-invariant */
+    fv_tier tier;      /* kernels/tier.h */
+    bool exact;        /* its tier is: every product in the canonical order */
     fv_blas *blas;     /* NULL when exact */
     fv_cuda_scratch_buf scratch;
     fv_cuda_ring ring;
@@ -93,6 +95,10 @@ static inline unsigned fv_cuda_blocks(int64_t n, int64_t each) {
     return n <= 0 ? 1 : (unsigned)((n + each - 1) / each);
 }
 
+/* Compares products of few and of many rows, bit for bit (invariance.c): *same tells whether a row's bits are those that
+ * it has alone, `what` names the first product that differs. */
+fv_status fv_cuda_compare_products(fv_backend *be, bool *same, char what[64]);
+
 /* ---- memory (device.c) ----------------------------------------------------------------- */
 
 fv_status fv_cuda_device_open(fv_cuda *c);
@@ -110,6 +116,9 @@ fv_status fv_cuda_stage_send(fv_cuda *c, const void *host, void *device, size_t 
 
 /* Stages and sends a copy of an array on the host. */
 fv_status fv_cuda_stage_copy(fv_cuda *c, const void *from, size_t bytes, void **device);
+
+/* fv_device_ops.move_rows (move_rows.cu). Rows have an even number of bytes. */
+fv_status fv_cuda_move_rows(fv_device *dev, const fv_row_moves *rows);
 
 /* ---- operations ------------------------------------------------------------------------ */
 

@@ -225,6 +225,7 @@ fv_status fv_cuda_device_open(fv_cuda *c) {
         .alloc = cuda_alloc,
         .free = cuda_free,
         .copy_async = cuda_copy,
+        .move_rows = fv_cuda_move_rows,
         .event_record = cuda_event_record,
         .event_query = cuda_event_query,
         .event_wait = cuda_event_wait,

@@ -83,6 +83,16 @@ static __device__ void add_rows(const sum_item &t, int32_t g, int32_t h, int32_t
     }
 }
 
+/* Clears sums that start from zero. Grid: (sums, query heads); with head_max the first head's blocks have all. */
+static __global__ void __launch_bounds__(THREADS) clear_sums(fv_cuda_attn a) {
+    attn_view view = attn_view_of(a.table);
+    const fv_cuda_score_sum *sum =
+        reinterpret_cast<const fv_cuda_score_sum *>(a.table + view.table->sum) + blockIdx.x;
+    if (!sum->fresh || (sum->head_max && blockIdx.y > 0)) return;
+    int64_t n = (int64_t)sum->n_kind * sum->ld;
+    for (int64_t i = threadIdx.x; i < n; i += THREADS) sum->sum[blockIdx.y * n + i] = 0.0f;
+}
+
 /* Grid: (items, query heads); with head_max the first head's blocks take all heads. */
 static __global__ void __launch_bounds__(THREADS) score_sums(fv_cuda_attn a) {
     FV_SHARED(float, room);
@@ -126,7 +136,12 @@ fv_status fv_cuda_score_sums(fv_backend *be, const fv_score_sums_args *a) {
     fv_cuda_attn call;
     fv_cuda_attn_size size;
     FV_TRY(fv_cuda_attn_send(c, a->attn, &cut, &call, &size));
-    if (size.n_item == 0) return FV_OK;
+    bool fresh = false;
+    for (int32_t i = 0; i < a->n_sum; i++) fresh |= a->sums[i].fresh;
+    if (fresh)
+        FV_LAUNCH(clear_sums, dim3((unsigned)a->n_sum, (unsigned)a->attn->n_head), THREADS, 0,
+                  c->stream, call);
+    if (size.n_item == 0) return fv_cuda_launched("score_sums");
     size_t room = sum_room(a->attn->d_head);
     FV_TRY(shared_memory(c, score_sums, room));
     FV_LAUNCH(score_sums, dim3((unsigned)size.n_item, (unsigned)a->attn->n_head), THREADS, room,

@@ -58,8 +58,12 @@ fv_status fv_accum_add_captures(fv_arena *arena, int32_t n_head, bool last, fv_f
     for (int32_t l = 0; l < n_layer; l++) {
         int32_t text = longest(seq->kv, l, FV_SEG_VISUAL);
         int32_t n_key = text + longest(seq->kv, l, FV_SEG_TEXT) + seq->n_rows;
-        capture[l] = (fv_forward_capture){
-            .layer = l, .n_row = rows, .low = kind == FV_ACCUM_LOW, .text = text, .n_key = n_key};
+        capture[l] = (fv_forward_capture){.layer = l,
+                                          .n_row = rows,
+                                          .low = kind == FV_ACCUM_LOW,
+                                          .text = text,
+                                          .n_key = n_key,
+                                          .fresh = kind == FV_ACCUM_LAST};
         FV_TRY(FV_ARENA_NEW(arena, (size_t)n_head * (size_t)n_key, capture[l].p));
         if (kind != FV_ACCUM_LAST) copy(seq->kv, l, capture[l].p, text, n_key, false);
     }
@@ -163,7 +167,7 @@ static fv_status remove_rows(fv_kv *kv, int32_t layer, int32_t head, const row *
         for (int32_t i = 0; i < n; i++)
             if (rows[i].seg == seg) idx[n_idx++] = rows[i].at;
         qsort(idx, (size_t)n_idx, sizeof *idx, ascending);
-        FV_TRY(fv_kv_remove(kv, layer, head, (fv_kv_segment)seg, idx, n_idx));
+        FV_TRY(fv_kv_remove_later(kv, layer, head, (fv_kv_segment)seg, idx, n_idx));
         fv_kv_get_sequence(kv)->n_evicted += (uint64_t)n_idx;
     }
     return FV_OK;
@@ -217,8 +221,10 @@ fv_status fv_accum_evict(fv_kv *kv, const fv_accum_rule *rule, bool pages) {
     for (int32_t l = 0; l < fv_kv_get_shape(kv)->n_layer && st == FV_OK; l++) {
         fv_arena_reset(&arena);
         st = let_go_layer(kv, rule, l, &arena);
-        if (st == FV_OK) st = fv_kv_fit(kv, l, pages ? rule->most + 1 : INT32_MAX);
     }
     fv_arena_fini(&arena);
+    if (st == FV_OK) st = fv_kv_settle(kv);
+    for (int32_t l = 0; l < fv_kv_get_shape(kv)->n_layer && st == FV_OK; l++)
+        st = fv_kv_fit(kv, l, pages ? rule->most + 1 : INT32_MAX);
     return st;
 }

@@ -81,6 +81,7 @@ static fv_score_sum sum_of(const fv_forward_seq *seq, int32_t b, const fv_forwar
                           .ld = capture->n_key,
                           .weight = capture->weight,
                           .head_max = capture->head_max,
+                          .fresh = capture->fresh,
                           .column = {[FV_SEG_VISUAL] = 0, [FV_SEG_TEXT] = capture->text},
                           .sum = at};
 }
@@ -107,7 +108,7 @@ fv_status fv_captures_read(const fv_captures *t, fv_backend *be, const fv_forwar
             if (capture->layer != l) continue;
             assert(capture->n_row <= attn->seqs[b].n_rows);
             size_t n = (size_t)(lines_of(capture, attn->n_head) * capture->n_key);
-            FV_TRY(dev->ops->copy_async(dev, at, capture->p, n * sizeof *at));
+            if (!capture->fresh) FV_TRY(dev->ops->copy_async(dev, at, capture->p, n * sizeof *at));
             t->sum[args.n_sum++] = sum_of(&pass->seq[b], b, capture, at);
             at += n;
             if (capture->o) FV_TRY(bring_o(t, be, attn, b, capture->o));

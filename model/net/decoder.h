@@ -75,7 +75,8 @@ typedef struct fv_forward_capture {
     /* [H unless head_max, FV_N_SEG if by_segment, n_key] on the host, in and out; read it when the
      * backend has synced */
     float *p;
-    float *o; /* NULL, or [H D] on the host: attention's output for the last row, ahead of Wo */
+    bool fresh; /* p is not read: the sums start from zero */
+    float *o;   /* NULL, or [H D] on the host: attention's output for the last row, ahead of Wo */
 } fv_forward_capture;
 
 /* The rows of one sequence in a pass. Before a pass brings visual tokens, every layer must have a

@@ -76,7 +76,7 @@ static fv_status make_hello(fv_export *s) {
                                .n_kv = s->shape->n_kv,
                                .d_head = s->shape->d_head,
                                .dtype = fv_dtype_name(s->shape->dtype),
-                               .compute = fv_compute_name(s->req.compute),
+                               .compute = s->req.sums ? s->req.sums : "f32",
                                .latent = s->shape->latent_sum};
     FV_TRY(fv_compat_make(&fields, &s->hello.compat));
     fv_policy_print(&plan->policy, s->policy);

@@ -18,8 +18,8 @@
 
 /* An export's inputs: all are borrowed until close, the store until `gone`. */
 typedef struct fv_export_request {
-    const char *model;  /* fingerprint of the checkpoint */
-    fv_compute compute; /* of the engine that has computed kv */
+    const char *model; /* fingerprint of the checkpoint */
+    const char *sums;  /* fv_engine_sums of the engine that has computed kv; NULL: f32 */
     const fv_kv *kv;
     const fv_plan *plan;
     int32_t n;          /* prompt tokens */

@@ -312,7 +312,7 @@ fv_status fv_prefill_job_first(fv_prefill_job *j, const float *logits) {
 fv_export_request fv_prefill_job_export(const fv_prefill_job *j) {
     const fv_sampling *s = &j->generation.sampling;
     return (fv_export_request){.model = j->engine->fingerprint,
-                               .compute = j->engine->be.compute,
+                               .sums = fv_engine_sums(j->engine),
                                .kv = j->kv,
                                .plan = &j->plan,
                                .n = j->prompt.n,

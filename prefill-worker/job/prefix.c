@@ -209,7 +209,7 @@ fv_status fv_prefill_job_chain(fv_prefill_job *j) {
     fv_plan_prefix_stages(&j->plan, stages);
     fv_chain_base base = {.compat = compat,
                           .stages = stages,
-                          .compute = fv_compute_name(e->be.compute),
+                          .compute = fv_engine_sums(e),
                           .kv_dtype = fv_dtype_name(fv_kv_pool_shape(j->pool)->dtype),
                           .tenant = j->owner,
                           .salt = j->salt};

@@ -198,7 +198,7 @@ fv_status fv_info(const fv_engine *e, const fv_model_info_options *opt, fv_arena
                                .n_kv = shape.n_kv,
                                .d_head = shape.d_head,
                                .dtype = fv_dtype_name(shape.dtype),
-                               .compute = fv_compute_name(e->be.compute),
+                               .compute = fv_engine_sums(e),
                                .latent = shape.latent_sum};
     fv_compat compat;
     introduction_message *in;

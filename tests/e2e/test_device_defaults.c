@@ -48,3 +48,27 @@ Test(device_defaults, no_family_in_16_bits_takes_the_scalar_attention) {
     }
     cr_expect(answered >= 20, "%d families answered", answered);
 }
+
+/* Copies that a request made: calls of cudaMemcpyAsync, counted by the emulation. */
+static int copies(const char *policy, int tokens) {
+    if (access(FOVEA_EMULATED "/libfovea_cuda.so", R_OK) != 0)
+        cr_skip("the CUDA kernels are not built for the CPU here");
+    command_run(&r,
+                "env FOVEA_EMULATED_COUNTS=" FOVEA_TEST_TMP "/copies_%d.txt " FOVEA_BIN
+                "/fovea ask --checkpoint " FOVEA_TEST_DATA "/../checkpoints/nano --device cuda "
+                "--plugin-dir " FOVEA_EMULATED " --policy \"%s\" --image " FOVEA_TEST_DATA
+                "/golden/demo.png --max-tokens %d --ignore-eos \"What colors are there?\"",
+                tokens, policy, tokens);
+    cr_assert(eq(int, r.status, 0), "%s: %s", policy, r.err);
+    command_run(&r, "sed -n 's/^cudaMemcpyAsync //p' " FOVEA_TEST_TMP "/copies_%d.txt", tokens);
+    return atoi(r.out);
+}
+
+/* Selection and eviction move the rows of all heads in one operation: with a copy for each run of rows they made 4 241 and
+ * 9 455. */
+Test(device_defaults, rows_move_in_few_copies) {
+    const int selected = copies("select=snapkv,heavy=0.4,recent=0.1", 1);
+    const int evicted = copies("evict=tova,keep=0.5", 24);
+    cr_expect(selected > 0 && selected <= 350, "%d copies", selected);
+    cr_expect(evicted > 0 && evicted <= 1750, "%d copies", evicted);
+}

@@ -52,22 +52,21 @@ static fv_status check(const fv_blas *b, cublasStatus_t s, const char *what) {
 
 /* Gives cuBLAS a workspace of fixed address and size, so that a product in a graph (issue.h) finds the
  * workspace it was recorded with, and sums in the same order. */
-static fv_status give_workspace(fv_blas *b) {
-    enum { WORKSPACE = 32 << 20 };
-    if (cudaMalloc(&b->workspace, WORKSPACE) != cudaSuccess) {
+static fv_status give_workspace(fv_blas *b, size_t bytes) {
+    if (cudaMalloc(&b->workspace, bytes) != cudaSuccess) {
         (void)cudaGetLastError();
-        return FV_FAIL(FV_ENOMEM, "out of memory: %d bytes for cuBLAS", WORKSPACE);
+        return FV_FAIL(FV_ENOMEM, "out of memory: %zu bytes for cuBLAS", bytes);
     }
-    return check(b, b->set_workspace(b->handle, b->workspace, WORKSPACE), "cublasSetWorkspace");
+    return check(b, b->set_workspace(b->handle, b->workspace, bytes), "cublasSetWorkspace");
 }
 
-fv_status fv_blas_open(cudaStream_t stream, fv_blas **out) {
+fv_status fv_blas_open(cudaStream_t stream, size_t workspace, fv_blas **out) {
     fv_blas *b = calloc(1, sizeof *b);
     if (!b) return FV_FAIL(FV_ENOMEM, "out of memory for cuBLAS");
     fv_status st = load(b);
     if (st == FV_OK) st = check(b, b->create(&b->handle), "cublasCreate");
     if (st == FV_OK) st = check(b, b->set_stream(b->handle, stream), "cublasSetStream");
-    if (st == FV_OK) st = give_workspace(b);
+    if (st == FV_OK) st = give_workspace(b, workspace);
     if (st == FV_OK)
         *out = b;
     else

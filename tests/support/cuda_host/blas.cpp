@@ -1,16 +1,21 @@
 /* The products that the plugin asks of cuBLAS, as kernels; the one of every layer has a thread per
  * row and SPAN columns, each sum in lanes that a compiler makes vectors of. Stands in for
- * kernels/cuda/blas.c. */
+ * kernels/cuda/library/blas.c. */
+#include <cstdlib>
+
 #include "kernels/cuda/gpu.h"
 
 enum { SPAN = 16, LANES = 16, THREADS = 16 };
 
 struct fv_blas {
     cudaStream_t stream;
+    bool splits;
 };
 
-extern "C" fv_status fv_blas_open(cudaStream_t stream, fv_blas **out) {
-    *out = new fv_blas{stream};
+/* FOVEA_EMULATED_BLAS=splits: sums over halves of K where a product has many rows, as a library may. */
+extern "C" fv_status fv_blas_open(cudaStream_t stream, size_t, fv_blas **out) {
+    const char *asked = getenv("FOVEA_EMULATED_BLAS");
+    *out = new fv_blas{stream, asked && strcmp(asked, "splits") == 0};
     return FV_OK;
 }
 
@@ -22,9 +27,8 @@ template <fv_dtype TYPE> static float number(const void *p, size_t i) {
 }
 
 template <fv_dtype TYPE>
-static float dot(const fv_tensor &x, size_t x0, const fv_tensor &w, size_t w0) {
+static float dot(const fv_tensor &x, size_t x0, const fv_tensor &w, size_t w0, size_t k, size_t n) {
     float lane[LANES] = {}, sum = 0.0f;
-    size_t n = (size_t)x.cols, k = 0;
     for (; k + LANES <= n; k += LANES)
         for (size_t i = 0; i < LANES; i++)
             lane[i] += number<TYPE>(x.data, x0 + k + i) * number<TYPE>(w.data, w0 + k + i);
@@ -33,10 +37,16 @@ static float dot(const fv_tensor &x, size_t x0, const fv_tensor &w, size_t w0) {
     return sum;
 }
 
-template <fv_dtype TYPE> static void gemm(fv_tensor x, fv_tensor w, fv_tensor y, float beta) {
+enum { MANY_ROWS = 64 };
+
+template <fv_dtype TYPE>
+static void gemm(fv_tensor x, fv_tensor w, fv_tensor y, float beta, bool splits) {
+    size_t K = (size_t)x.cols, half = splits && x.rows >= MANY_ROWS ? K / 2 : 0;
     int n0 = (int)(blockIdx.x * blockDim.x + threadIdx.x) * SPAN, m = (int)blockIdx.y;
     for (int n = n0; n < n0 + SPAN && n < y.cols; n++) {
-        float sum = dot<TYPE>(x, (size_t)m * (size_t)x.ld, w, (size_t)n * (size_t)w.ld);
+        size_t x0 = (size_t)m * (size_t)x.ld, w0 = (size_t)n * (size_t)w.ld;
+        float sum = dot<TYPE>(x, x0, w, w0, half, K);
+        if (half) sum += dot<TYPE>(x, x0, w, w0, 0, half);
         float *to = static_cast<float *>(y.data) + (size_t)m * (size_t)y.ld + n;
         *to = beta == 0.0f ? sum : sum + beta * *to;
     }
@@ -46,11 +56,11 @@ extern "C" fv_status fv_blas_gemm(fv_blas *b, const fv_tensor *x, const fv_tenso
                                   const fv_tensor *y, float beta) {
     dim3 grid(fv_cuda_blocks(y->cols, SPAN * THREADS), (unsigned)y->rows), block(THREADS);
     if (x->dtype == FV_BF16)
-        FV_LAUNCH(gemm<FV_BF16>, grid, block, 0, b->stream, *x, *w, *y, beta);
+        FV_LAUNCH(gemm<FV_BF16>, grid, block, 0, b->stream, *x, *w, *y, beta, b->splits);
     else if (x->dtype == FV_F16)
-        FV_LAUNCH(gemm<FV_F16>, grid, block, 0, b->stream, *x, *w, *y, beta);
+        FV_LAUNCH(gemm<FV_F16>, grid, block, 0, b->stream, *x, *w, *y, beta, b->splits);
     else
-        FV_LAUNCH(gemm<FV_F32>, grid, block, 0, b->stream, *x, *w, *y, beta);
+        FV_LAUNCH(gemm<FV_F32>, grid, block, 0, b->stream, *x, *w, *y, beta, b->splits);
     return FV_OK;
 }
 

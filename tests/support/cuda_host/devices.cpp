@@ -4,7 +4,8 @@
  * FOVEA_EMULATED_GPUS=N: so many devices (1). FOVEA_EMULATED_FAULT=N: launch N of the process (from
  * 1) reads an illegal address. As with CUDA, a later call reports that, and from then on every call fails until the process ends.
  * FOVEA_EMULATED_FAULT=KIND:NAME is a fault of every kernel of that name, without its template's arguments: `crash` reads an illegal
- * address, `hang` never ends, `skip` computes nothing. */
+ * address, `hang` never ends, `skip` computes nothing. FOVEA_EMULATED_COUNTS=FILE: at its end the process writes there how
+ * often each kernel was launched, by itself or in a graph's place, and cudaMemcpyAsync called. */
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -55,6 +56,22 @@ bool lost() {
     return is_lost;
 }
 
+/* Writes how often each kernel was launched, and how often memory was copied, when the process ends. */
+static void write_counts() {
+    FILE *f = fopen(getenv("FOVEA_EMULATED_COUNTS"), "w");
+    if (!f) return;
+    for (const auto &l : launched)
+        fprintf(f, "%s %llu\n", l.first.c_str(), (unsigned long long)l.second);
+    fclose(f);
+}
+
+void count_call(const char *name) {
+    static const int at_exit = getenv("FOVEA_EMULATED_COUNTS") ? atexit(write_counts) : 0;
+    std::lock_guard<std::mutex> alone(lock);
+    (void)at_exit;
+    launched[name]++;
+}
+
 /* The kind of fault that the kernel has been given, "" for none. */
 static std::string fault_of(const char *kernel) {
     static const char *const asked = getenv("FOVEA_EMULATED_FAULT");
@@ -67,8 +84,8 @@ static std::string fault_of(const char *kernel) {
 
 void count_launch(const char *kernel) {
     static const int fault = number_of("FOVEA_EMULATED_FAULT", 0);
+    count_call(kernel);
     std::lock_guard<std::mutex> alone(lock);
-    launched[kernel]++;
     if (++n_launch == fault || fault_of(kernel) == "crash") is_lost = true;
 }
 

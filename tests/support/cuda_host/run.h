@@ -18,9 +18,11 @@ void run(const char *kernel, dim3 grid, dim3 block, size_t shared,
  * fault may make it hang or do nothing); return the bytes of dynamic shared memory that a kernel may be
  * launched with. */
 int current_device();
+bool is_device_address(const void *p); /* of runtime.cpp */
 cudaError_t told(cudaError_t e);
 bool lost();
 void count_launch(const char *kernel);
+void count_call(const char *name); /* of any other function */
 bool computes(const char *kernel);
 size_t shared_of(const void *kernel, int device);
 

@@ -209,6 +209,8 @@ std::map<const void *, known_kernel> &known_kernels() {
     return all;
 }
 
+bool is_device_address(const void *p) { return is_device(p); }
+
 void issue_when(cudaStream_t s, function<bool()> f) {
     alone here_;
     s->issued.push_back(std::move(f));
@@ -356,6 +358,7 @@ cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, enum cudaM
     bool later_src = is_device(src) || is_pinned(src), later_dst = is_device(dst) || is_pinned(dst);
     if (fv_emu::lost()) return told(cudaErrorIllegalAddress);
     if (bytes == 0) return cudaSuccess;
+    fv_emu::count_call("cudaMemcpyAsync");
     if (s->capture && (!later_src || !later_dst)) return told(cudaErrorStreamCaptureUnsupported);
     if (!later_src) {
         const char *from = static_cast<const char *>(src);

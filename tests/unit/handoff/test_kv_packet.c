@@ -377,7 +377,7 @@ Test(kv_packet, sides_that_differ_are_told_in_what) {
     fv_compat_fields f = {"abc", 32, 8, 128, "bf16", "bf16", 0};
     cr_assert_eq(fv_compat_make(&f, &b), FV_OK);
     cr_assert_eq(fv_refusal_of(fv_compat_check(&a, &b)), FV_REFUSED_INCOMPATIBLE);
-    cr_assert(strstr(fv_last_error(), "compute is bf16, and must be f32 (--compute)"), "%s",
+    cr_assert(strstr(fv_last_error(), "compute is bf16, and must be f32 (--compute, --isa)"), "%s",
               fv_last_error());
     b = compat("abc", 3, "bf16");
     cr_assert_eq(fv_refusal_of(fv_compat_check(&a, &b)), FV_REFUSED_INCOMPATIBLE);

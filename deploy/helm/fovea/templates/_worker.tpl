@@ -29,7 +29,7 @@ data:
   {{- end }}
   {{- $gpu := dict }}
   {{- if $v.gpu }}
-  {{- $gpu = dict "FOVEA_DEVICE" "cuda" "FOVEA_COMPUTE" "f32" "FOVEA_KV_DTYPE" "f32" }}
+  {{- $gpu = dict "FOVEA_DEVICE" "cuda" "FOVEA_COMPUTE" "f32" }}
   {{- end }}
   {{- include "fovea.options" (dict "root" .root "env" (merge $gpu (.model.env | default dict))) | nindent 2 }}
 {{- with .model.source.download }}
