@@ -120,12 +120,12 @@ def nvfp4(w):
     parts, rounded = from_compressor(w.bfloat16(), NVFP4PackedCompressor,
                                      {"num_bits": 4, "symmetric": True, "type": "float", "strategy": "tensor_group",
                                       "group_size": 16}, scale, weight_global_scale=whole)
-    # The compressor rounds its numbers to bf16. These are what it rounds.
+    # The compressor rounds its numbers to bf16. These are what it rounds; fovea rounds them to the weights' own type.
     codes = torch.stack([parts["weight_packed"] & 15, parts["weight_packed"] >> 4], -1).reshape(w.shape).long()
     scales = parts["weight_scale"].float() / parts["weight_global_scale"].float()
     numbers = E2M1[codes] * scales.repeat_interleave(16, 1)
     assert torch.equal(numbers.bfloat16(), rounded)
-    return parts, numbers
+    return parts, numbers.to(w.dtype)
 
 
 def bnb4(w, double):
