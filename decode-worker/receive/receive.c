@@ -281,9 +281,11 @@ fv_status fv_receiver_attach(fv_receiver *r, const fv_ticket *ticket, fv_receive
     FV_TRY(count(r, fv_grants_attach(r->grants, ticket, &owner)));
     fv_import *l = owner;
     *out = l->got;
-    out->link = l->link;
-    out->n_link = l->link ? l->hello.n_link : 0;
-    l->link = NULL;
+    if (l->got.plan.accum.kind == FV_ACCUM_NONE) { /* others evict rows of their answers */
+        out->link = l->link;
+        out->n_link = l->link ? l->hello.n_link : 0;
+        l->link = NULL;
+    }
     l->got = (fv_received){0};
     close_import(l);
     r->count.attached++;
