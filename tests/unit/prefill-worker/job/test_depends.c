@@ -155,8 +155,9 @@ static bool same_packed(const fv_kv_packed *a, const fv_kv_packed *b, bool bits)
     if (a->rows.n != b->rows.n || memcmp(a->pos, b->pos, (size_t)a->rows.n * 4) != 0) return false;
     for (int k = 0; bits && k < 2; k++) {
         const fv_packed_shape *s = &a->part[k].shape, *t = &b->part[k].shape;
+        size_t bytes = fv_packed_sent_bytes(s); /* of what is borrowed: 0 */
         if (fv_packed_bytes(s) != fv_packed_bytes(t) ||
-            memcmp(a->part[k].data, b->part[k].data, fv_packed_sent_bytes(s)) != 0)
+            (bytes && memcmp(a->part[k].data, b->part[k].data, bytes) != 0))
             return false;
     }
     return true;
