@@ -248,10 +248,6 @@ struct fv_grammar {
     struct fv_mask_cache *masks;
 };
 
-/* result.c: bytes of the grammars of all results that wait, at most. Tests change this. */
-extern size_t fv_grammar_waiting_max;
-size_t fv_grammar_waiting(void); /* now */
-
 /* matcher.c */
 void fv_mask_cache_free(struct fv_mask_cache *m);
 

@@ -1,6 +1,8 @@
 /* Results that wait for their use. The process keeps a few dozen grammars (cache.c), so a request that waits for a slot
  * could find that others have pushed out its own, and the computing thread would compile it again. A result therefore
  * holds a reference, and the memory of all that are held has a limit; grammars that several wait for count once. */
+#include "grammar/result_internal.h"
+
 #include "grammar/internal.h"
 
 size_t fv_grammar_waiting_max = (size_t)512 << 20;

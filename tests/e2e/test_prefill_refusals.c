@@ -4,7 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "grammar/internal.h"
+#include "grammar/result_internal.h"
 #include "prefill-worker/service/internal.h"
 #include "tests/e2e/prefill_rig.h"
 

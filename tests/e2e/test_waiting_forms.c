@@ -3,7 +3,7 @@
 #include <criterion/criterion.h>
 #include <string.h>
 
-#include "grammar/internal.h"
+#include "grammar/result_internal.h"
 #include "tests/e2e/decode_rig.h"
 
 TestSuite(waiting_forms, .init = write_checkpoint, .fini = remove_checkpoint, .timeout = 240);

@@ -2,6 +2,7 @@
 #include <stdio.h>
 
 #include "grammar/internal.h"
+#include "grammar/result_internal.h"
 #include "tests/unit/grammar/grammar_support.h"
 
 enum { OTHERS = 100 }; /* more than the process keeps */
