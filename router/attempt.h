@@ -57,7 +57,7 @@ typedef struct fv_attempt {
 fv_status fv_attempt_open(fv_request *r, const fv_attempt_events *events, fv_attempt **out);
 
 /* Sets what a request needs at a decode worker, in the fields from `bytes` to `reserve_all`. */
-void fv_attempt_need(const fv_request *r, fv_constraints *out);
+void fv_attempt_need(const fv_request *r, fv_constraints *c);
 
 /* Reserves both workers and starts with a prefill. No decode worker (NULL) for an answer of one token. */
 fv_status fv_attempt_start(fv_attempt *a, fv_registered_worker *p, fv_registered_worker *d);

@@ -15,8 +15,8 @@ bool fv_rpc_listen_is_local(const char *address);
 fv_status fv_rpc_target_check(const char *address);
 
 /* Gives a listening socket, for servers without gRPC, and the port that was bound. FV_EINVAL as above, or FV_EIO
- * with the reason. The caller owns *fd. */
-fv_status fv_rpc_listen_socket(const char *address, int *fd, int *port);
+ * with the reason. The caller owns *out. */
+fv_status fv_rpc_listen_socket(const char *address, int *out, int *port);
 
 /* Tries to listen at the address again, to learn the reason of gRPC's failure. Always returns a failure. */
 fv_status fv_rpc_listen_error(const char *address);

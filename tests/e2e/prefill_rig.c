@@ -118,14 +118,15 @@ static void read_storing(fv_job *job) {
     atomic_store(&n_storing, w->line.bytes_storing + 1);
 }
 
-/* The computing thread knows what is on its way to the tier. */
+/* The computing thread knows what is on its way to the tier. It may send more than once for a request. */
 void wait_for_writes(void) {
-    do {
+    for (int still = 0; still < 20; still++) {
         fv_job job = {.run = read_storing, .owner = workers.prefill};
         atomic_store(&n_storing, 0);
         fv_jobs_post_followup(workers.prefill->jobs, &job);
-        while (atomic_load(&n_storing) == 0) net_sleep(&workers.net, 1);
-    } while (atomic_load(&n_storing) > 1 || prefill_load().bytes_tier_written == 0);
+        while (atomic_load(&n_storing) == 0) net_sleep(&workers.net, 5);
+        if (atomic_load(&n_storing) > 1 || prefill_load().bytes_tier_written == 0) still = -1;
+    }
 }
 
 /* Waits until neither worker holds any request. */
