@@ -34,7 +34,8 @@ fv_status fv_arena_alloc(fv_arena *a, size_t bytes, void **out) {
     fv_arena_block *b = a->current;
     while (b && b->cap - b->used < need) b = b->next;
     if (!b) {
-        b = block_new(need > BLOCK_MIN ? need : BLOCK_MIN);
+        const size_t least = a->block_bytes > BLOCK_MIN ? a->block_bytes : BLOCK_MIN;
+        b = block_new(need > least ? need : least);
         if (!b) return FV_FAIL(FV_ENOMEM, "out of memory: %zu bytes for scratch", bytes);
         if (a->current) {
             b->next = a->current->next;

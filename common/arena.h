@@ -14,6 +14,9 @@ typedef struct fv_arena_block fv_arena_block;
 typedef struct fv_arena {
     /* private */
     fv_arena_block *first, *current;
+    /* Bytes that the system is asked for at a time, at least; an owner of large arrays sets it before the first, so that
+     * they share huge pages (common/pages.h). 0: 64 KiB. */
+    size_t block_bytes;
 } fv_arena; /* {0} is an empty arena */
 
 /* *out gets `bytes` bytes, zeroed, aligned to 64; owned by the arena, valid until

@@ -66,6 +66,7 @@ static void read_latent(fv_checkpoint *ck) {
 fv_status fv_checkpoint_open(const char *from, fv_checkpoint **out) {
     fv_checkpoint *ck = calloc(1, sizeof(*ck));
     if (!ck) return FV_FAIL(FV_ENOMEM, "%s: no memory", from);
+    ck->arena.block_bytes = 32 << 20; /* weights that are repacked */
     fv_status st = open_all(ck, from);
     if (st == FV_OK) read_calibration(ck);
     if (st == FV_OK) read_latent(ck);
