@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "cuda_runtime.h"
-#include "races.h"
 #include "run.h"
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -69,7 +68,6 @@ struct pending_copy {
 struct thread : fiber {
     state at;
     unsigned mask; /* the lanes that it waits for */
-    bool orders;   /* memory: a barrier, not a shuffle */
     void *sp, *stack, *fake;
     std::vector<pending_copy> copies;
     unsigned group; /* of cp.async, being filled */
@@ -108,8 +106,6 @@ void finish_copies(thread *t, unsigned pending) {
     size_t n = 0;
     while (n < t->copies.size() && t->copies[n].group + pending < t->group) {
         const pending_copy &c = t->copies[n++];
-        races_access(c.src, c.bytes_src, false);
-        races_access(c.dst, c.bytes, true);
         memcpy(c.dst, c.src, c.bytes_src);
         memset(static_cast<char *>(c.dst) + c.bytes_src, 0, c.bytes - c.bytes_src);
     }
@@ -169,7 +165,6 @@ void release_warp(unsigned w) {
                 if (threads[w * WARP + j].mask != t->mask) wrong("lanes wait with other masks");
             }
         unsigned mask = t->mask;
-        if (t->orders) races_warp_barrier(w, mask);
         for (unsigned j = 0; j < WARP; j++)
             if (mask >> j & 1) threads[w * WARP + j].at = READY;
         waiting &= ~mask;
@@ -212,7 +207,6 @@ void run_block(bool backward) {
         }
         if (gone == n_thread) return;
         if (waiting + gone == n_thread) {
-            races_block_barrier();
             for (unsigned i = 0; i < n_thread; i++)
                 if (threads[i].at == AT_BLOCK) threads[i].at = READY;
         } else if (!any)
@@ -227,15 +221,11 @@ void sync_block() {
     leave(false);
 }
 
-static void wait_for_lanes(unsigned mask, bool orders) {
-    thread *t = static_cast<thread *>(self);
-    t->at = AT_WARP;
-    t->mask = mask;
-    t->orders = orders;
+void sync_warp(unsigned mask) {
+    static_cast<thread *>(self)->at = AT_WARP;
+    static_cast<thread *>(self)->mask = mask;
     leave(false);
 }
-
-void sync_warp(unsigned mask) { wait_for_lanes(mask, true); }
 
 /* Lanes alternate between two buffers: a lane that is a turn ahead writes where no lane reads any more. */
 const void *exchange(unsigned mask, const void *mine, size_t bytes) {
@@ -243,7 +233,7 @@ const void *exchange(unsigned mask, const void *mine, size_t bytes) {
     warp *w = &warps[t->flat / WARP];
     unsigned turn = t->turn++ & 1;
     memcpy(w->room[turn][t->lane], mine, bytes);
-    wait_for_lanes(mask, false);
+    sync_warp(mask);
     return w->room[turn];
 }
 
@@ -271,16 +261,13 @@ void run(const char *kernel, dim3 grid, dim3 block, size_t shared,
     uintptr_t at = reinterpret_cast<uintptr_t>(shared_memory.data());
     here.shared = shared_memory.data() + (16 - at % 16) % 16;
     uint64_t n = (uint64_t)grid.x * grid.y * grid.z;
-    races_launch(kernel, static_cast<const char *>(here.shared), shared);
     for (uint64_t i = 0; i < n; i++) {
         uint64_t b = backward ? n - 1 - i : i;
         here.block = {(unsigned)(b % grid.x), (unsigned)(b / grid.x % grid.y),
                       (unsigned)(b / ((uint64_t)grid.x * grid.y))};
         memset(here.shared, 0xff, shared); /* NaN, and indices far outside */
-        races_block(b, n_thread);
         run_block(backward);
     }
-    self = nullptr;
 }
 
 } // namespace fv_emu

@@ -18,7 +18,6 @@ void run(const char *kernel, dim3 grid, dim3 block, size_t shared,
  * fault may make it hang or do nothing); return the bytes of dynamic shared memory that a kernel may be
  * launched with. */
 int current_device();
-bool is_device_address(const void *p); /* of runtime.cpp */
 cudaError_t told(cudaError_t e);
 bool lost();
 void count_launch(const char *kernel);

@@ -209,8 +209,6 @@ std::map<const void *, known_kernel> &known_kernels() {
     return all;
 }
 
-bool is_device_address(const void *p) { return is_device(p); }
-
 void issue_when(cudaStream_t s, function<bool()> f) {
     alone here_;
     s->issued.push_back(std::move(f));
