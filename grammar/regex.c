@@ -137,7 +137,7 @@ static fv_status sequence(void *user, fv_exprs *list) {
     return FV_OK;
 }
 
-static bool bar(void *reader) { return take(reader, "|"); }
+static bool bar(void *r) { return take(r, "|"); }
 
 static fv_status alternatives(reader *r, fv_expr **out) {
     return fv_expr_alternatives(r->c, r, sequence, bar, out);
