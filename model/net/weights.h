@@ -48,8 +48,8 @@ typedef struct fv_text_weights {
     fv_text_layer *recurrent; /* [N, recurrent layers ahead of each]; absent without them */
     /* [N + recurrent layers, E], those of recurrent layers last; NULL: experts are not apart */
     fv_text_expert *expert;
-    fv_tensor norm;           /* [1, d] */
-    fv_tensor head;           /* [vocab, d]; the embedding itself when tied */
+    fv_tensor norm; /* [1, d] */
+    fv_tensor head; /* [vocab, d]; the embedding itself when tied */
 } fv_text_weights;
 
 /* Bounds of a linear layer's input and output, [1, 1] each. */
