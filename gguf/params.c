@@ -112,8 +112,8 @@ static void put_number(maker *k, json_t *to, const char *hub, const json_t *from
 /* RoPE of Ministral 3. */
 static fv_status add_yarn(maker *k, const json_t *yarn, json_t *text) {
     const json_t *scaling = json_object_get(k->params, "llama_4_scaling");
-    json_t *rope = json_object();
     FV_TRY(check_keys(k, yarn, NULL, 0, yarn_known));
+    json_t *rope = json_object();
     fv_gguf_put(&k->m, text, "rope_parameters", rope);
     fv_gguf_put(&k->m, rope, "rope_type", json_string("yarn"));
     put_number(k, rope, "rope_theta", k->params, "rope_theta");
@@ -197,8 +197,8 @@ static fv_status make_processor(maker *k) {
     static const double mean[] = {0.48145466, 0.4578275, 0.40821073};
     static const double std[] = {0.26862954, 0.26130258, 0.27577711};
     const bool larger = json_is_number(json_object_get(k->tower, "max_image_size"));
-    json_t *size = json_object(), *means = json_array(), *stds = json_array();
     if (!k->tower) return FV_OK;
+    json_t *size = json_object(), *means = json_array(), *stds = json_array();
     for (int c = 0; c < 3; c++) {
         fv_gguf_append(&k->m, means, json_real(mean[c]));
         fv_gguf_append(&k->m, stds, json_real(std[c]));

@@ -37,10 +37,20 @@ static void fill_offsets(void *arg, fv_backend *be, int32_t slot, int32_t i) {
     bool any = false;
     (void)be, (void)slot;
     for (size_t at = 0; at < offsets_of(j->w[i]); at++) {
-        const float x = j->offset[i][at] = offset_at(j->w[i], at);
+        const float x = offset_at(j->w[i], at);
         any = any || x < 0 || x > 0;
+        if (j->offset[i]) j->offset[i][at] = x;
     }
     atomic_store(&j->any[i], any);
+}
+
+/* Computes the offsets of weights that have any: most symmetric files have none, and keep no memory for them. */
+static fv_status fill_all(fv_checkpoint *ck, fv_backend *be, job *j, int32_t n) {
+    FV_TRY(fv_backend_each(be, n, fill_offsets, j));
+    for (int32_t i = 0; i < n; i++)
+        if (atomic_load(&j->any[i]))
+            FV_TRY(FV_ARENA_NEW(&ck->arena, offsets_of(j->w[i]), j->offset[i]));
+    return fv_backend_each(be, n, fill_offsets, j);
 }
 
 static fv_status list(fv_checkpoint *ck, job *j, int32_t *n) {
@@ -49,9 +59,7 @@ static fv_status list(fv_checkpoint *ck, job *j, int32_t *n) {
     FV_TRY(FV_ARENA_NEW(&ck->arena, ck->n_used, j->any));
     for (int32_t i = 0; i < ck->n_used; i++) {
         const fv_tensor *w = &ck->used[i].view;
-        if (!is_decoded(w)) continue;
-        FV_TRY(FV_ARENA_NEW(&ck->arena, offsets_of(w), j->offset[*n]));
-        j->w[(*n)++] = w;
+        if (is_decoded(w)) j->w[(*n)++] = w;
     }
     return FV_OK;
 }
@@ -61,7 +69,7 @@ fv_status fv_checkpoint_use_integers(fv_checkpoint *ck, fv_backend *be, bool *ch
     int32_t n = 0;
     size_t bytes = 0;
     FV_TRY(list(ck, &j, &n));
-    FV_TRY(fv_backend_each(be, n, fill_offsets, &j));
+    FV_TRY(fill_all(ck, be, &j, n));
     for (int32_t i = 0; i < n; i++) {
         fv_quant *q = (fv_quant *)(uintptr_t)j.w[i]
                           ->quant; /* in the arena, and shared with the network's view */

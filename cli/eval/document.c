@@ -82,7 +82,7 @@ static fv_status add_document(const fv_tokenizer *tok, const fv_benchmark_item *
 }
 
 static fv_status render(const fv_engine *e, const char *question, fv_chat_text *out) {
-    fv_chat *chat;
+    fv_chat *chat = NULL;
     char *text = malloc(sizeof MARK + 2 + strlen(question));
     if (!text) return FV_FAIL(FV_ENOMEM, "out of memory for a question");
     strcpy(text, MARK);
@@ -90,7 +90,7 @@ static fv_status render(const fv_engine *e, const char *question, fv_chat_text *
     const fv_chat_turn turn = {.role = "user", .text = text};
     fv_status st = fv_engine_chat(e, "", &chat);
     if (st == FV_OK) st = fv_chat_render(chat, &turn, 1, NULL, 0, out);
-    if (st == FV_OK) fv_chat_free(chat);
+    fv_chat_free(chat);
     free(text);
     return st;
 }

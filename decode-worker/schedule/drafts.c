@@ -5,7 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/log.h"
 #include "decode-worker/speculate/lookup.h"
+#include "kernels/tier.h"
 
 static bool has_image(const fv_engine *e, const int32_t *ids, int32_t n) {
     const fv_model_config *cfg = fv_checkpoint_config(e->ck);
@@ -18,23 +20,30 @@ static fv_status open_lookup(const fv_engine *engine, fv_answer *x, const int32_
                              int32_t n_prompt) {
     int32_t *prediction = NULL, n = 0;
     if (x->n_prediction > 0)
-        FV_TRY(fv_fail_caller(fv_tokenizer_encode(engine->tok, x->prediction, x->n_prediction,
-                                                  false, &prediction, &n)));
+        FV_TRY(fv_tokenizer_encode(engine->tok, x->prediction, x->n_prediction, false, &prediction,
+                                   &n));
     fv_status st = fv_lookup_open(ids, n_prompt, prediction, n, &x->lookup);
     free(prediction);
     return st;
 }
 
+/* What drafts lack ends them, and not the answer. */
+static fv_status without(void) {
+    FV_LOG(DEBUG, DECODE, "event=no-drafts reason=\"%s\"", fv_last_error());
+    return FV_OK;
+}
+
 fv_status fv_answer_begin_drafts(const fv_engine *engine, fv_draft_model *model, fv_answer *x) {
     int32_t n, n_prompt;
     const int32_t *ids = fv_generation_ids(x->seq, &n, &n_prompt);
-    if (!x->speculate || x->session->evict.method || !fv_speculation_fits(x->session->kv))
+    if (!x->speculate || x->session->evict.method || !fv_speculation_fits(x->session->kv) ||
+        fv_backend_tier(fv_decoder_backend(engine->dec)) == FV_TIER_FAST)
         return FV_OK;
-    FV_TRY(open_lookup(engine, x, ids, n_prompt));
+    if (open_lookup(engine, x, ids, n_prompt) != FV_OK) return without();
     x->spec = (fv_speculation){.source = fv_lookup_source(x->lookup),
                                .n_vocab = fv_decoder_config(engine->dec)->vocab};
     if (!model || has_image(engine, ids, n)) return FV_OK;
-    FV_TRY(fv_drafter_open(model, &x->drafter));
+    if (fv_drafter_open(model, &x->drafter) != FV_OK) return without();
     x->spec.model = fv_drafter_source(x->drafter);
     return FV_OK;
 }

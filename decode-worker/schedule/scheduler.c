@@ -486,8 +486,11 @@ static void on_event(void *ctx, const fv_batch_event *e) {
     fv_answer *x = e->user;
     fv_share_charge(x->share, e->n_rows + e->n_wasted);
     x->n_run += e->n_rows;
-    if (x->failed.status != FV_OK && e->finish == FV_FINISH_NOT)
-        return; /* an earlier token of the step */
+    if (x->failed.status != FV_OK) { /* an earlier token of the step */
+        if (e->status != FV_OK || e->finish != FV_FINISH_NOT)
+            end(ctx, x, fv_error_raise(&x->failed));
+        return;
+    }
     fv_status st = take_token(ctx, x, e);
     if (st == FV_OK && e->finish != FV_FINISH_NOT)
         complete(ctx, x);

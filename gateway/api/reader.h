@@ -97,9 +97,10 @@ struct fv_api_reader {
     size_t n_text, cap_text;
     const char *policy_from; /* where the policy was given; NULL: not yet */
     const char *policy;
-    uint64_t given; /* a bit for each field of the body that was given and not null */
-    bool truth;     /* of a shape's members, for those after them and its `end` */
-    int32_t n_id;   /* token ids of all prompts */
+    uint64_t given;      /* a bit for each field of the body that was given and not null */
+    bool truth;          /* of a shape's members, for those after them and its `end` */
+    int32_t n_id;        /* token ids of all prompts */
+    size_t n_prediction; /* bytes of the prediction's parts so far */
     /* messages */
     Fovea__Inference__V1__Turn *turn;
     Fovea__Inference__V1__Part *part;

@@ -169,7 +169,7 @@ Test(routing, another_salt_finds_nothing_and_follows_nobody) {
         cr_assert_eq(next.cached, 0);
     }
     cr_assert_not(hoped());
-    (void)ask("--cache-salt one");
+    for (int i = 0; i < 20 && !hoped(); i++) (void)ask("--cache-salt one");
     cr_assert(hoped());
     crew_stop(&c);
 }

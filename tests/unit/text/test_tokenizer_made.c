@@ -113,7 +113,7 @@ Test(tokenizer_made, tekken_gives_the_ids_of_transformers, .timeout = 240) {
 }
 
 /* Unigram models, and models whose normalizer changes characters and white space. */
-Test(tokenizer_made, sentencepiece_models_with_a_normalizer_give_its_ids, .timeout = 300) {
+Test(tokenizer_made, sentencepiece_models_with_a_normalizer_give_its_ids, .timeout = 240) {
     const char *where = getenv("FOVEA_TOKENIZER_FILES");
     if (!where) where = GOLDEN;
     DIR *dir = opendir(where);

@@ -456,6 +456,6 @@ Test(prefixes, no_history_changes_a_bit) {
         }
         close_rig(&rig);
     }
-    cr_assert_gt(found, 20);
+    cr_assert_gt(found, 20 / (unsigned)sanitized_step(3));
     cr_assert_gt(given_up, 0);
 }

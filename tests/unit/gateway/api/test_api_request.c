@@ -1,5 +1,6 @@
 /* gateway/api/request.h: valid bodies, and the error of each mistake. */
 #include <criterion/criterion.h>
+#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -310,6 +311,25 @@ Test(api_request, drafts_are_asked_for_and_predictions_are_joined) {
         "object");
     bad(FV_API_CHAT, "{" HELLO ",\"prediction\":{\"content\":[{\"type\":\"refusal\"}]}}",
         "prediction.content[0].type", "text");
+}
+
+Test(api_request, a_prediction_of_many_parts_takes_one_buffer) {
+    enum { PARTS = 20000 };
+    char *body = NULL;
+    size_t n;
+    FILE *f = open_memstream(&body, &n);
+    cr_assert_not_null(f);
+    fputs("{" HELLO ",\"prediction\":{\"type\":\"content\",\"content\":[", f);
+    for (int i = 0; i < PARTS; i++)
+        fprintf(f, "%s{\"text\":\"%s\"}", i ? "," : "", i % 2 ? "x" : "");
+    fputs("]}}", f);
+    fclose(f);
+    const size_t before = mallinfo2().uordblks + mallinfo2().hblkhd;
+    good(FV_API_CHAT, body);
+    const size_t after = mallinfo2().uordblks + mallinfo2().hblkhd;
+    cr_assert_eq(strlen(q.message.prediction), PARTS / 2);
+    cr_assert_lt(after, before + ((size_t)16 << 20), "%zu bytes, then %zu", before, after);
+    free(body);
 }
 
 Test(api_request, a_policy_is_given_in_one_of_three_ways) {
