@@ -49,6 +49,7 @@ static fv_status continue_links(const fv_kv *kv, const int32_t *ids, int32_t row
         memcpy(to->key, more[i].key.bytes, sizeof to->key);
         to->n_text = (uint32_t)more[i].n_text;
         to->n_visual = (uint32_t)more[i].n_visual;
+        to->name = 0; /* routers have none for an answer's */
         *end = more[i].end;
     }
     free(more);

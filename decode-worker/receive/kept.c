@@ -118,7 +118,9 @@ bool fv_import_brings(const fv_import *l, const fv_hello *h, const fv_wire_link 
 }
 
 uint32_t fv_import_rest_most(const fv_import *l) {
-    bool all = l->n_kept > 0 && l->kept.n_visual == l->kept.visual_rows && !evicts(l);
+    /* Rows that run here must attend as those of a prompt do. */
+    bool all = l->n_kept > 0 && l->kept.n_visual == l->kept.visual_rows && !evicts(l) &&
+               l->got.plan.nsoftmax == 0;
     return all && l->hello.may_leave_rest ? (uint32_t)l->opt->rest_most : 0;
 }
 

@@ -281,7 +281,8 @@ fv_status fv_receiver_attach(fv_receiver *r, const fv_ticket *ticket, fv_receive
     FV_TRY(count(r, fv_grants_attach(r->grants, ticket, &owner)));
     fv_import *l = owner;
     *out = l->got;
-    if (l->got.plan.accum.kind == FV_ACCUM_NONE) { /* others evict rows of their answers */
+    /* Others evict rows of their answers, or these attend otherwise than a prompt's. */
+    if (l->got.plan.accum.kind == FV_ACCUM_NONE && l->got.plan.nsoftmax == 0) {
         out->link = l->link;
         out->n_link = l->link ? l->hello.n_link : 0;
         l->link = NULL;

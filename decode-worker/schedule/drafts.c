@@ -27,7 +27,7 @@ static fv_status open_lookup(const fv_engine *engine, fv_answer *x, const int32_
     return st;
 }
 
-/* What drafts lack ends them, and not the answer. */
+/* A failure of drafts ends them, and not the answer. */
 static fv_status without(void) {
     FV_LOG(DEBUG, DECODE, "event=no-drafts reason=\"%s\"", fv_last_error());
     return FV_OK;

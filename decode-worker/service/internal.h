@@ -25,6 +25,7 @@ struct fv_decode_worker {
     fv_kept_log *kept; /* of prefixes, for the routers */
     fv_probe_clock probe;
     fv_receiver *receiver;
+    uint64_t n_expired; /* hand-offs that the scheduler has been told of */
     fv_opens opens;
     fv_lengths *lengths;
     bool leaving; /* draining has begun */

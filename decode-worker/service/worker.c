@@ -172,9 +172,19 @@ static double trim(fv_decode_worker *w) {
     return again_s;
 }
 
+/* Has answers looked at again whose hand-off has expired; other calls than fv_receiver_expire end some, too. */
+static bool tell_of_expired(fv_decode_worker *w) {
+    const uint64_t n = fv_receiver_get_counters(w->receiver)->expired;
+    if (n == w->n_expired) return false;
+    w->n_expired = n;
+    fv_scheduler_changed(w->answers);
+    return true;
+}
+
 static double work(void *user) {
     fv_decode_worker *w = user;
-    if (fv_receiver_expire(w->receiver) > 0) fv_scheduler_changed(w->answers);
+    (void)fv_receiver_expire(w->receiver);
+    tell_of_expired(w);
     fv_conversations_expire(w->conversations);
     bool more = step(w);
     w->opens.shut = fv_scheduler_is_short(w->answers);
@@ -184,7 +194,7 @@ static double work(void *user) {
     note_growth(w);
     note_handoffs(w);
     maybe_idle(w);
-    if (more) return 0;
+    if (tell_of_expired(w) || more) return 0;
     if (fv_probe_due_in(&w->probe, fv_clock_s()) == 0) probe(w);
     double next = fmin(fv_receiver_next_deadline(w->receiver) - fv_receiver_now(w->receiver),
                        fv_conversations_next_s(w->conversations));

@@ -44,7 +44,7 @@ static bool holds_raw(const fv_plan *plan) {
 
 /* Whether they do, and nothing looks at them. */
 static bool stays_raw(const fv_plan *plan) {
-    bool raw = holds_raw(plan) && plan->select.window.rows == 0 &&
+    bool raw = holds_raw(plan) && plan->select.window.rows == 0 && plan->select.nsoftmax == 0 &&
                plan->evict.accum.kind == FV_ACCUM_NONE && plan->evict.accum_tokens == 0 &&
                fv_plan_prefix_layers(plan) == plan->shape.n_layer;
     for (int32_t l = 0; l < plan->shape.n_layer; l++) raw &= !plan->capture[l];
@@ -75,8 +75,9 @@ bool fv_prefill_job_shares(const fv_prefill_job *j) {
 
 bool fv_prefill_job_sends_raw(const fv_prefill_job *j) {
     const fv_plan *plan = &j->plan;
-    bool accum = plan->evict.accum.kind != FV_ACCUM_NONE; /* a resumed answer has evicted rows */
-    bool raw = may_cache(j) && holds_raw(plan) && shares_no_keys(plan) && !(accum && j->n_replay);
+    /* A resumed answer has evicted rows, or rows that attended otherwise than a prompt's. */
+    bool other = plan->evict.accum.kind != FV_ACCUM_NONE || plan->select.nsoftmax > 0;
+    bool raw = may_cache(j) && holds_raw(plan) && shares_no_keys(plan) && !(other && j->n_replay);
     return raw && fv_plan_prefix_layers(plan) == plan->shape.n_layer;
 }
 

@@ -29,6 +29,7 @@ static const char *const policies[] = {"",
                                        "",
                                        "",
                                        "evict=h2o",
+                                       "select=csp,heavy=1,nsoftmax_decode=1",
                                        "pack=svd,rank_k=4,rank_v=4,gain=0",
                                        "select=snapkv,capacity=24",
                                        "prune=random,layer=1,keep=0.5,seed=3"};
