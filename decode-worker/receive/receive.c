@@ -281,7 +281,7 @@ fv_status fv_receiver_attach(fv_receiver *r, const fv_ticket *ticket, fv_receive
     FV_TRY(count(r, fv_grants_attach(r->grants, ticket, &owner)));
     fv_import *l = owner;
     *out = l->got;
-    /* Others evict rows of their answers, or these attend otherwise than a prompt's. */
+    /* Answers that evict rows, or attend otherwise than a prompt, keep nothing for later prompts. */
     if (l->got.plan.accum.kind == FV_ACCUM_NONE && l->got.plan.nsoftmax == 0) {
         out->link = l->link;
         out->n_link = l->link ? l->hello.n_link : 0;
