@@ -249,7 +249,7 @@ Test(routers, one_alone_is_replaced_under_load_and_clients_wait_for_no_more_than
 }
 
 Test(routers, one_that_lingers_is_not_ready_and_still_answers) {
-    strcpy(c.router_args, "--linger-ms 1500");
+    strcpy(c.router_args, "--linger-ms 6000");
     crew_start(&c, 1, 1);
     start_load(c.f.address, NULL);
     more_load(10);
