@@ -8,7 +8,7 @@
  * as, given their keys and values as they were computed. Parameters, the checkpoint, the sizes of images and the text before the image are no
  * inputs in this sense: everything may depend on them, and they are in the key of whatever is kept (kv/cache/chain.h).
  *
- * So a result without `images`, `length`, `question` and `answer` is the same in every prompt that begins with the same
+ * A result without `images`, `length`, `question` and `answer` is the same in every prompt that begins with the same
  * image: it can be kept for them. policy/plan/prefix.h says what follows for a plan. Pure functions, any thread. */
 #include "policy/policy.h"
 

@@ -151,7 +151,7 @@ typedef enum fv_tok_norm_kind {
     FV_TOK_NORM_SPIECE,      /* SentencePiece's own normalizer */
 } fv_tok_norm_kind;
 
-/* What SentencePiece's normalizer does; fv_sentencepiece has the same members. */
+/* The settings of SentencePiece's normalizer; fv_sentencepiece has the same members. */
 typedef struct fv_tok_spiece {
     fv_charsmap *map;       /* NULL: none. CHARSMAP has this alone */
     fv_tok_added_set *keep; /* NULL: none; what stays as it is */

@@ -122,7 +122,7 @@ static fv_status strip(const fv_tok_norm *p, const char *s, size_t n, fv_tok_byt
 
 /* ---- SentencePiece's normalizer ---- */
 
-/* One unit of text as its normalizer reads it: what it takes, and what it gives. */
+/* A unit of text as the normalizer reads it: the bytes that it takes, and those that it gives. */
 typedef struct unit {
     size_t taken;
     const char *s;

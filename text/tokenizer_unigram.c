@@ -1,4 +1,4 @@
-/* One word -> ids by a model of type Unigram.
+/* Cuts a word into ids by a model of type Unigram.
  *
  *   best[k] = the greatest sum of scores of pieces that make the first k bytes
  *   best[k + |p|] = max(best[k] + score(p))   for all pieces p that the text has at k

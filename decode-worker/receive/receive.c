@@ -25,7 +25,7 @@ fv_grants_options fv_grants_options_default(void) {
 
 /* ---- the list ---------------------------------------------------------------------------- */
 
-static void enlist(fv_receiver *r, fv_import *l) {
+static void add_import(fv_receiver *r, fv_import *l) {
     l->next = r->imports;
     l->at = &r->imports;
     if (l->next) l->next->at = &l->next;
@@ -119,7 +119,7 @@ fv_status fv_receiver_offer(fv_receiver *r, const fv_hello *h, const fv_decode_p
         close_import(l);
         return st;
     }
-    enlist(r, l);
+    add_import(r, l);
     out->n_kept = l->n_kept;
     out->n_kept_tail = l->n_kept_tail;
     out->rest_most = fv_import_rest_most(l);

@@ -101,7 +101,7 @@ static void linear_once(device_test *d, fv_dtype dtype, int M, int K, int N, int
     weights_free(&w);
 }
 
-/* One to three rows of x with codes of E4M3, some of which may be NaN, and scales that may be tiny or huge. */
+/* Products of one to three rows of x with codes of E4M3, some of which may be NaN, and scales that may be tiny or huge. */
 static void few_codes(device_test *d, int M, int K, int N, int group, bool specials) {
     fv_tensor x = tensor_new(FV_F32, M, K, 2);
     fv_tensor y[2] = {tensor_new(FV_F32, M, N, 0), tensor_new(FV_F32, M, N, 0)};

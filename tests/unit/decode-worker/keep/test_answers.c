@@ -114,7 +114,7 @@ static void run_rest(chat *c, tiny_prompt *there, int32_t from, int32_t piece) {
     }
 }
 
-/* One turn: the chat so far and a question are sent, and an answer runs, which is kept. */
+/* Sends the chat so far and a question, and runs and keeps the answer. */
 static void turn(chat *c, int32_t question, int32_t answer, bool may_leave, int32_t piece) {
     tiny_prompt p, there, *both[2] = {&p, &there};
     size_t vocab = (size_t)c->rig.net.cfg.vocab;
