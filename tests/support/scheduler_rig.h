@@ -30,6 +30,7 @@ typedef struct asked {
     uint64_t digest[ASKED_TOKENS];
     fv_sampled token[ASKED_TOKENS], first; /* first: the prefill side's */
     char text[ASKED_TEXT];
+    int32_t fail_at; /* there is no memory for this token, from 1; 0: for all there is */
     int over;
     fv_status status;
     fv_answer_report report;

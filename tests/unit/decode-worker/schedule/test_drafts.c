@@ -198,6 +198,22 @@ Test(drafts, what_the_lookup_finds_changes_nothing) {
     cr_assert_gt(got.report.n_drafted, 0, "a network of random weights repeats itself");
 }
 
+/* A token that cannot be given ends the answer with that failure, whatever its step has after it. */
+Test(drafts, an_answer_that_lost_a_token_is_not_complete) {
+    knowing k;
+    ask(&want, "", false, false);
+    run_all();
+    for (int32_t i = 1; i <= 10; i++) {
+        ask(&got, "", false, true);
+        know(&got, &k, &want, 0);
+        got.fail_at = want.n - i;
+        run_all();
+        cr_assert_eq(got.over, 1);
+        cr_assert_eq(got.status, FV_ENOMEM, "%d tokens before the last", (int)i);
+        cr_assert_eq(got.n, want.n - i - 1, "none after the one that was lost");
+    }
+}
+
 /* ---- how answers end ------------------------------------------------------------------------ */
 
 /* A stop string, max_tokens or EOS ends an answer among drafts that would be right. */
