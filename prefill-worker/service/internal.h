@@ -77,13 +77,13 @@ typedef struct fv_task_prefix {
         left; /* rows that the decode worker has; it computes those after them. 0: this worker does */
 } fv_task_prefix;
 
-typedef struct fv_tier_read fv_tier_read; /* task_fetch.c */
+typedef struct fv_errand fv_errand; /* task_fetch.c */
 
 /* Segments of its prompt on their way from tiers into the cache of prefixes. */
 typedef struct fv_task_fetch {
     int32_t tier;                       /* the next to be asked */
-    bool away;                          /* a reading thread has the read */
-    fv_tier_read *read;                 /* or NULL */
+    bool away;                          /* a reading thread has the errand */
+    fv_errand *errand;                  /* or NULL */
     int32_t rows[FV_PREFILL_TIERS_MAX]; /* rows of the prompt that came from each tier, */
     int32_t end;                        /* all before this one */
 } fv_task_fetch;
@@ -91,7 +91,7 @@ typedef struct fv_task_fetch {
 /* The reading of one tier, and whether that answers in time. */
 typedef struct fv_tier_line {
     fv_jobs *reads;              /* its thread */
-    int32_t n_overdue;           /* reads that tasks no longer wait for */
+    int32_t n_overdue;           /* errands that tasks no longer wait for */
     double rest_s, rest_until_s; /* it has hung, and is not asked until then; 0: it has not */
 } fv_tier_line;
 

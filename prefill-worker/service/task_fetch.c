@@ -5,9 +5,9 @@
  *       [reading thread] fills one draft after the other; ends early when computing them would be as fast
  *   -> the cache keeps those that were filled, and the task takes what the cache has
  *
- * A READ is what a reading thread is given; it owns all that the thread touches. A task whose read is overdue, because its
- * disk hangs within a segment, or that is cancelled, goes on without it; the read ends by itself when it comes back. A
- * tier with an overdue read is asked nothing more until that is back, and then not for a while. Each tier has a thread of
+ * What goes to a reading thread is an ERRAND, which owns all that it touches. A task whose errand is overdue, because a
+ * disk hangs within one read, or that is cancelled, goes on without it; the errand ends by itself when it comes back. A
+ * tier with an overdue errand is asked nothing more until that is back, and then not for a while. Each tier has a thread of
  * its own, so the others are asked as before. On the computing thread, unless a function says otherwise. */
 #include <math.h>
 #include <stdlib.h>
@@ -19,19 +19,19 @@
 
 /* A fetch takes this long at most as long as nothing was computed here. */
 static const double fetch_most_s = 2;
-/* A read that should have ended is waited for so much longer: for the segment that is being read. */
+/* An errand that should have ended is waited for so much longer: for the segment that is being read. */
 static const double grace_s = 0.2;
 /* A tier that has hung is left alone for so long, doubling up to the second. */
 static const double rest_first_s = 1, rest_most_s = 60;
 
-struct fv_tier_read {
+struct fv_errand {
     fv_job job, back;
     fv_prefill_worker *worker;
-    fv_task *task; /* NULL: it goes on without the read */
+    fv_task *task; /* NULL: it goes on without the errand */
     int32_t tier;
     bool asking;            /* the tier is asked what it has; otherwise the draft is filled */
     bool overdue;           /* counted in the tier's n_overdue */
-    atomic_bool stopped;    /* the task goes on without the rest */
+    atomic_bool stopped;    /* nobody wants the rest */
     double until_s;         /* by then computing would have been as fast */
     fv_chain_key *key;      /* [n_key] what the tier is asked for */
     int32_t n_key, n_there; /* n_there: leading ones that it has */
@@ -43,7 +43,7 @@ struct fv_tier_read {
 /* ---- on the reading thread -------------------------------------------------------------------- */
 
 /* Reads segments until one is not there. */
-static void read_draft(fv_tier_read *e, fv_kv_tier *tier) {
+static void read_draft(fv_errand *e, fv_kv_tier *tier) {
     for (int32_t i = e->draft.n_old; i < e->draft.n_link; i++) {
         fv_prefix_part p = fv_prefix_draft_part(&e->draft, i);
         fv_seal_head want = fv_tier_head_of(&p);
@@ -55,7 +55,7 @@ static void read_draft(fv_tier_read *e, fv_kv_tier *tier) {
     }
 }
 
-static void ask(fv_tier_read *e, fv_kv_tier *tier) {
+static void ask(fv_errand *e, fv_kv_tier *tier) {
     const fv_chain_key **key = malloc((size_t)e->n_key * sizeof *key);
     for (int32_t i = 0; key && i < e->n_key; i++) key[i] = &e->key[i];
     if (key) e->n_there = tier->ops->has(tier, key, e->n_key);
@@ -63,7 +63,7 @@ static void ask(fv_tier_read *e, fv_kv_tier *tier) {
 }
 
 static void run(fv_job *job) {
-    fv_tier_read *e = job->owner;
+    fv_errand *e = job->owner;
     fv_kv_tier *tier = e->worker->opt.tier[e->tier];
     if (!e->asking)
         read_draft(e, tier);
@@ -72,9 +72,9 @@ static void run(fv_job *job) {
     fv_jobs_post_followup(e->worker->jobs, &e->back);
 }
 
-/* ---- reads ------------------------------------------------------------------------------------ */
+/* ---- errands ------------------------------------------------------------------------------------ */
 
-static void free_read(fv_tier_read *e) {
+static void free_errand(fv_errand *e) {
     for (int32_t i = 0; e->staged && i < e->draft.n_link; i++) free(e->staged[i]);
     free(e->staged);
     free(e->key);
@@ -83,7 +83,7 @@ static void free_read(fv_tier_read *e) {
 }
 
 /* Keeps the segments that are filled. Returns their number beyond those that were kept before. */
-static int32_t adopt(fv_tier_read *e) {
+static int32_t adopt(fv_errand *e) {
     fv_prefix_cache *c = e->worker->line.prefixes;
     fv_status st = FV_OK;
     for (int32_t i = e->draft.n_old; e->staged && i < e->n && st == FV_OK; i++) {
@@ -103,7 +103,7 @@ static int32_t adopt(fv_tier_read *e) {
 }
 
 /* Notes that a tier has answered, in time or not. */
-static void rest_tier(fv_tier_read *e) {
+static void rest_tier(fv_errand *e) {
     fv_tier_line *line = &e->worker->tier_line[e->tier];
     if (!e->overdue) {
         line->rest_s = 0;
@@ -116,14 +116,14 @@ static void rest_tier(fv_tier_read *e) {
 }
 
 static void on_back(fv_job *job) {
-    fv_tier_read *e = job->owner;
+    fv_errand *e = job->owner;
     rest_tier(e);
     if (e->task) {
         e->task->fetch.away = false;
         return;
     }
     if (!e->asking) (void)adopt(e);
-    free_read(e);
+    free_errand(e);
 }
 
 static uint64_t segments_read(const void *worker) {
@@ -131,7 +131,7 @@ static uint64_t segments_read(const void *worker) {
     return atomic_load_explicit(&w->n_read, memory_order_relaxed);
 }
 
-static void send_away(fv_task *t, fv_tier_read *e, bool asking) {
+static void send_away(fv_task *t, fv_errand *e, bool asking) {
     e->asking = asking;
     e->job = (fv_job){.run = run, .owner = e};
     e->back = (fv_job){.run = on_back, .owner = e};
@@ -141,13 +141,13 @@ static void send_away(fv_task *t, fv_tier_read *e, bool asking) {
     fv_jobs_post_followup(t->worker->tier_line[e->tier].reads, &e->job);
 }
 
-/* Goes on without the read, which is freed when it is back. */
+/* Goes on without the errand, which is freed when it is back. */
 static void part(fv_task *t) {
-    fv_tier_read *e = t->fetch.read;
-    t->fetch.read = NULL;
+    fv_errand *e = t->fetch.errand;
+    t->fetch.errand = NULL;
     if (!e) return;
     if (!t->fetch.away) {
-        free_read(e);
+        free_errand(e);
         return;
     }
     t->fetch.away = false;
@@ -164,14 +164,14 @@ static bool may_ask(const fv_tier_line *line) {
     return line->n_overdue == 0 && (line->rest_s == 0 || fv_clock_s() >= line->rest_until_s);
 }
 
-/* Makes a read for the segments that the task could use and the cache lacks; *out NULL: there are none. */
-static fv_status open_read(fv_task *t, int32_t tier, fv_tier_read **out) {
+/* Makes an errand for the segments that the task could use and the cache lacks; *out NULL: there are none. */
+static fv_status open_errand(fv_task *t, int32_t tier, fv_errand **out) {
     const fv_prefill_job *j = &t->prefill;
     int32_t n = fv_prefill_job_links_wanted(j);
     int32_t here = fv_prefix_links(j->prefixes, j->link, n, INT32_MAX);
     *out = NULL;
     if (n == here) return FV_OK;
-    fv_tier_read *e = calloc(1, sizeof *e);
+    fv_errand *e = calloc(1, sizeof *e);
     if (e) e->key = malloc((size_t)(n - here) * sizeof *e->key);
     if (!e || !e->key) {
         free(e);
@@ -188,7 +188,7 @@ static fv_status open_read(fv_task *t, int32_t tier, fv_tier_read **out) {
 }
 
 /* Takes host memory for segments that lie on another device. */
-static fv_status stage(fv_tier_read *e) {
+static fv_status stage(fv_errand *e) {
     for (int32_t i = e->draft.n_old; i < e->draft.n_link; i++) {
         fv_prefix_part p = fv_prefix_draft_part(&e->draft, i);
         if (fv_tier_on_host(p.rows)) return FV_OK;
@@ -201,7 +201,7 @@ static fv_status stage(fv_tier_read *e) {
 }
 
 /* Sends drafts of the segments that the tier has to the reading thread; false: there are none. */
-static bool read_there(fv_task *t, fv_tier_read *e) {
+static bool read_there(fv_task *t, fv_errand *e) {
     const fv_prefill_job *j = &t->prefill;
     const double row_s = t->worker->line.seconds_row;
     int32_t n = fv_prefix_links(j->prefixes, j->link, j->n_link, INT32_MAX), here = n;
@@ -223,23 +223,23 @@ bool fv_task_fetch_prefix(fv_task *t) {
     for (; f->tier < t->worker->opt.n_tier; f->tier++) {
         fv_kv_tier *tier = t->worker->opt.tier[f->tier];
         if (!may_ask(&t->worker->tier_line[f->tier])) continue;
-        if (open_read(t, f->tier, &f->read) != FV_OK || !f->read) return false;
+        if (open_errand(t, f->tier, &f->errand) != FV_OK || !f->errand) return false;
         if (tier->ops->waits) {
-            send_away(t, f->read, true);
+            send_away(t, f->errand, true);
             return true;
         }
-        ask(f->read, tier);
-        if (read_there(t, f->read)) return true;
+        ask(f->errand, tier);
+        if (read_there(t, f->errand)) return true;
         part(t);
     }
     return false;
 }
 
-/* Takes what the read has brought. */
+/* Takes what the errand has brought. */
 static void take(fv_task *t) {
     fv_task_fetch *f = &t->fetch;
     const fv_chain_link *link = t->prefill.link;
-    int32_t n_old = f->read->draft.n_old, n = adopt(f->read);
+    int32_t n_old = f->errand->draft.n_old, n = adopt(f->errand);
     if (n <= 0) return;
     f->end = link[n_old + n - 1].end;
     f->rows[f->tier] = f->end - (n_old ? link[n_old - 1].end : 0);
@@ -248,8 +248,8 @@ static void take(fv_task *t) {
 bool fv_task_fetched(fv_task *t) {
     fv_task_fetch *f = &t->fetch;
     fv_task_waits(t);
-    if (f->read->asking && read_there(t, f->read)) return true;
-    if (!f->read->asking) take(t);
+    if (f->errand->asking && read_there(t, f->errand)) return true;
+    if (!f->errand->asking) take(t);
     part(t);
     f->tier++;
     return false;
@@ -257,10 +257,10 @@ bool fv_task_fetched(fv_task *t) {
 
 /* ---- time --------------------------------------------------------------------------------------- */
 
-static double due_s(const fv_task *t) { return t->fetch.read->until_s + grace_s; }
+static double due_s(const fv_task *t) { return t->fetch.errand->until_s + grace_s; }
 
 bool fv_task_fetch_is_overdue(fv_task *t) {
-    fv_tier_read *e = t->fetch.read;
+    fv_errand *e = t->fetch.errand;
     if (fv_clock_s() < due_s(t)) return false;
     fv_tier_line *line = &t->worker->tier_line[e->tier];
     if (line->n_overdue++ == 0)
